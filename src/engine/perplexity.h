@@ -2,16 +2,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
-#include "engine/engine.h"
 #include "engine/loaded_model.h"
 
-namespace faststream::cli {
+namespace faststream {
+
+/// Tokens of a step of the measurement, the most rows of logits that it asks a model for.
+inline constexpr int32_t kPerplexityStepTokens = 256;
 
 /// How far a model's next-token distributions are from a reference's.
 struct Divergence {
@@ -29,22 +30,18 @@ struct Perplexity {
   std::optional<Divergence> divergence;
 };
 
-/// Measures `model` on a text, and against `reference` unless that is null. The text's tokens are
-/// cut into windows of info.context tokens (the smaller of the two contexts), each begun by the
-/// begin-of-sequence token if the model has one; every token of a window is predicted from those
-/// before it there. Throws Error when the text is too short or the two models' tokens differ.
-/// `between` is called between steps; what it throws ends the measurement.
+/// The tokens of a text in windows of at most `context` tokens, of two at least, each begun by the
+/// begin-of-sequence token if the tokenizer has one. Throws Error when the text or the context is
+/// too short for any.
+std::vector<std::vector<int32_t>> text_windows(const Tokenizer& tokenizer, std::string_view text,
+                                               int64_t context);
+
+/// Measures `model` on a text, and against `reference` unless that is null. The text is cut
+/// into text_windows() of info.context tokens (the smaller of the two contexts); every token of a
+/// window but the first is predicted from those before it there. Throws Error when the text is too
+/// short or the two models' tokens differ. `between` is called between steps; what it throws ends
+/// the measurement.
 Perplexity measure_perplexity(LoadedModel& model, LoadedModel* reference, std::string_view text,
                               const std::function<void()>& between);
 
-struct PerplexityOptions {
-  std::string model;
-  std::string text_file;
-  std::string against;  ///< another model file, or empty
-  EngineOptions engine;
-};
-
-/// Measures and prints to stdout. Throws Error, UsageError or Interrupted.
-void perplexity_command(const PerplexityOptions& options);
-
-}  // namespace faststream::cli
+}  // namespace faststream

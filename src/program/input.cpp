@@ -1,4 +1,4 @@
-#include "cli/input.h"
+#include "program/input.h"
 
 #include <unistd.h>
 
@@ -14,7 +14,7 @@
 #include "support/io.h"
 #include "support/utf8.h"
 
-namespace faststream::cli {
+namespace faststream {
 namespace {
 
 constexpr size_t kMaxBytes = 256 << 20;
@@ -58,4 +58,4 @@ std::string read_text_file(const std::string& path, const std::string& option) {
   return read_all(fd, name);
 }
 
-}  // namespace faststream::cli
+}  // namespace faststream

@@ -1,19 +1,13 @@
-#include "cli/perplexity.h"
+#include "engine/perplexity.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <functional>
 
-#include "cli/input.h"
-#include "program/interrupt.h"
 #include "support/error.h"
 
-namespace faststream::cli {
+namespace faststream {
 namespace {
-
-constexpr int32_t kStepTokens = 256;  // that a step processes; bounds the memory of the logits
 
 // The natural logarithms of softmax(logits), in double.
 void log_softmax(const LoadedModel& model, std::span<const float> logits,
@@ -53,22 +47,6 @@ struct Statistics {
   }
 };
 
-// The text as windows of at most `context` tokens. A window's first token is given, not predicted.
-std::vector<std::vector<int32_t>> cut(const std::vector<int32_t>& tokens,
-                                      std::optional<int32_t> bos, size_t context) {
-  std::vector<std::vector<int32_t>> windows;
-  for (size_t first = 0; first < tokens.size();) {
-    std::vector<int32_t> window;
-    if (bos) window.push_back(*bos);
-    const size_t count = std::min(context - window.size(), tokens.size() - first);
-    window.insert(window.end(), tokens.begin() + static_cast<ptrdiff_t>(first),
-                  tokens.begin() + static_cast<ptrdiff_t>(first + count));
-    if (window.size() >= 2) windows.push_back(std::move(window));
-    first += count;
-  }
-  return windows;
-}
-
 class Measurement {
  public:
   Measurement(LoadedModel& model, LoadedModel* reference) : model_(model), reference_(reference) {}
@@ -79,9 +57,9 @@ class Measurement {
     Sequence sequence = model_.runner->begin(length);
     Sequence reference_sequence;
     if (reference_ != nullptr) reference_sequence = reference_->runner->begin(length);
-    for (size_t first = 0; first < predicted; first += kStepTokens) {
-      const auto part =
-          std::span(window).subspan(first, std::min<size_t>(kStepTokens, predicted - first));
+    for (size_t first = 0; first < predicted; first += kPerplexityStepTokens) {
+      const auto part = std::span(window).subspan(
+          first, std::min<size_t>(kPerplexityStepTokens, predicted - first));
       const auto start = std::chrono::steady_clock::now();
       const std::vector<float> logits = step(model_, sequence, part);
       seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -153,63 +131,42 @@ class Measurement {
 
 }  // namespace
 
+std::vector<std::vector<int32_t>> text_windows(const Tokenizer& tokenizer, std::string_view text,
+                                               int64_t context) {
+  if (context < 3) throw Error("a context of 3 tokens or more is needed; give a larger --context");
+  const std::vector<int32_t> tokens = tokenizer.encode(text, false);
+  const TokenizerConfig& config = tokenizer.config();
+  std::vector<int32_t> begin;
+  if (config.adds_bos() && config.bos) begin.push_back(*config.bos);
+  std::vector<std::vector<int32_t>> windows;
+  for (size_t first = 0; first < tokens.size();) {
+    std::vector<int32_t> window = begin;
+    const size_t count =
+        std::min(static_cast<size_t>(context) - window.size(), tokens.size() - first);
+    window.insert(window.end(), tokens.begin() + static_cast<ptrdiff_t>(first),
+                  tokens.begin() + static_cast<ptrdiff_t>(first + count));
+    if (window.size() >= 2) windows.push_back(std::move(window));
+    first += count;
+  }
+  if (windows.empty()) throw Error("the text has no token to predict; give a longer one");
+  return windows;
+}
+
 Perplexity measure_perplexity(LoadedModel& model, LoadedModel* reference, std::string_view text,
                               const std::function<void()>& between) {
-  const std::vector<int32_t> tokens = model.tokenizer->encode(text, false);
   int64_t context = model.info.context;
   if (reference != nullptr) {
     context = std::min(context, reference->info.context);
     if (reference->config.vocab != model.config.vocab ||
-        reference->tokenizer->encode(text, false) != tokens) {
+        reference->tokenizer->encode(text, false) != model.tokenizer->encode(text, false)) {
       throw Error(reference->file.name() + ": has another vocabulary than " + model.file.name() +
                   "; only models with the same tokens can be compared");
     }
   }
-  const TokenizerConfig& tokenizer = model.tokenizer->config();
-  const auto bos = tokenizer.adds_bos() ? tokenizer.bos : std::nullopt;
-  if (context < 3) throw Error("a context of 3 tokens or more is needed; give a larger --context");
-  const auto windows = cut(tokens, bos, static_cast<size_t>(context));
-  if (windows.empty()) throw Error("the text has no token to predict; give a longer one");
-
+  const auto windows = text_windows(*model.tokenizer, text, context);
   Measurement measurement(model, reference);
   for (const std::vector<int32_t>& window : windows) measurement.run(window, between);
   return measurement.result();
 }
 
-void perplexity_command(const PerplexityOptions& options) {
-  catch_interrupts();
-  const std::string text = read_text_file(options.text_file, "--perplexity");
-  EngineOptions engine = options.engine;
-  engine.slots = 1;
-  engine.check_interrupted = check_interrupted;
-  LoadedModel model(options.model, engine, kStepTokens);
-  if (model.answers) {
-    throw Error(model.file.name() +
-                ": answers to its prompts; --perplexity is of models that continue them");
-  }
-  std::optional<LoadedModel> reference;
-  if (!options.against.empty()) {
-    reference.emplace(options.against, engine, kStepTokens);
-  }
-  std::fprintf(stderr, "device: %s\n", model.info.device.c_str());
-  const Perplexity result =
-      measure_perplexity(model, reference ? &*reference : nullptr, text, check_interrupted);
-
-  if (result.n_tokens == 1) {
-    std::printf("perplexity            %.6g (1 token)\n", result.value);
-  } else {
-    std::printf("perplexity            %.6g ± %.2g (%lld tokens)\n", result.value,
-                result.standard_error, static_cast<long long>(result.n_tokens));
-  }
-  std::printf("speed                 %.1f tokens/s\n",
-              static_cast<double>(result.n_tokens) / result.seconds);
-  if (!result.divergence) return;
-  const Divergence& divergence = *result.divergence;
-  std::printf("reference perplexity  %.6g (ratio %.6f)\n", divergence.reference_perplexity,
-              result.value / divergence.reference_perplexity);
-  std::printf("KL divergence         mean %.3g, 99th percentile %.3g nats\n", divergence.mean_kl,
-              divergence.kl_99th);
-  std::printf("top token agrees      %.3f %%\n", 100 * divergence.top_token_agrees);
-}
-
-}  // namespace faststream::cli
+}  // namespace faststream

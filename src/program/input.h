@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace faststream::cli {
+namespace faststream {
 
 /// `text`, which begins an input called `name`, without UTF-8's byte order mark. Throws Error when
 /// it begins with UTF-16's.
@@ -17,4 +17,4 @@ std::string read_standard_input();
 /// read_standard_input() does, and Error when the file cannot be read.
 std::string read_text_file(const std::string& path, const std::string& option);
 
-}  // namespace faststream::cli
+}  // namespace faststream
