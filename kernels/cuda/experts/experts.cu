@@ -27,6 +27,10 @@ constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
 
+// Pairs from which on several blocks sort them. Of each block there are kMostExperts counts at
+// most, for which expert_row_bytes() has room.
+constexpr int64_t kManyPairs = int64_t{4} * kBlockPairs;
+
 // Hands out aligned parts of a memory.
 class Parts {
  public:
@@ -231,6 +235,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
         static_cast<int32_t>(std::min(pairs, pairs / routing.tile_rows + n_experts));
     routing.tiles = parts.take<RowTile>(routing.max_tiles);
     routing.n_tiles = parts.take<int32_t>(1);
+    if (pairs >= kManyPairs) {
+      routing.block_counts = parts.take<int32_t>(ceil_div(pairs, kBlockPairs) * n_experts);
+    }
     route(scores.row_range(first, tokens), router, experts.n_experts, routing, queue);
 
     const Matrix activated = parts.take(x.dtype, pairs, middle);
