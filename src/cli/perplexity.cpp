@@ -189,6 +189,7 @@ void perplexity_command(const PerplexityOptions& options) {
   }
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
+    engine.kv = {};  // the truth
     reference.emplace(options.against, engine, kStepTokens);
   }
   std::fprintf(stderr, "device: %s\n", model.info.device.c_str());

@@ -174,13 +174,13 @@ int32_t choose_step_tokens(const ModelConfig& config, const BackendFigures& back
 
 }  // namespace
 
-BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
+BackendFigures figures_of(const Backend& backend, const ModelConfig& config, KvFormat kv) {
   return {.free_bytes = backend.free_memory(),
           .takes_on_use = backend.takes_memory_on_use(),
           .runs_beside_host = backend.runs_beside_host(),
           .most_slots = backend.most_slots(),
           .activations = backend.activation_dtype(config.weight_format),
-          .kv = backend.kv_dtype(config.weight_format),
+          .kv = {backend.kv_dtype(config.weight_format), kv},
           .scratch_bytes = [&backend](const StepBounds& bounds) {
             return backend.scratch_bytes(bounds);
           }};
@@ -189,6 +189,7 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
                        int32_t max_logits, const BackendFigures& backend) {
   MemoryPlan plan;
+  plan.kv = backend.kv.format;
   const int32_t most_slots = backend.runs_beside_host ? kRoomySlots : backend.most_slots;
   plan.slots = choose_size(options.slots, most_slots, 1, kMaxSlots, "--slots");
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
