@@ -36,9 +36,9 @@ using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 /// attention, arXiv:2405.04434) V has no memory of its own: a token's value is the last v_head_dim
 /// elements of its key, and v is where the first page has the first of them; there is one KV head.
 ///
-/// Of a format that is not plain, elements are codes of a byte, and behind the kPageTokens rows of a
-/// page's head are as many scales (support/kv_format.h): pages are [n_pages, n_kv_heads, kPageTokens
-/// (head_dim + sizeof(KvScale))] bytes. Values are beside the keys then.
+/// Of a format that is not plain, elements are codes of a byte, and behind the kPageTokens rows of
+/// a page's head are as many scales (support/kv_format.h): pages are [n_pages, n_kv_heads,
+/// kPageTokens (head_dim + sizeof(KvScale))] bytes. Values are beside the keys then.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -427,6 +427,7 @@ struct StepBounds {
   int64_t recurrent_heads = 0;
   LatentBound latent = {};
   WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
+  KvFormat kv_format = KvFormat::plain;            ///< of layers that have it
   std::vector<ProductBound> products;              ///< every shape that occurs
 };
 

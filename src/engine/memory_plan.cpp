@@ -146,9 +146,11 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
                       const BatchLimits& limits, int32_t slots) {
   const size_t logits_bytes = static_cast<size_t>(limits.max_logits) *
                               static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
-  const size_t taken =
-      weight_bytes + logits_bytes + activation_bytes(config, backend.activations, limits) +
-      backend.scratch_bytes(step_bounds(config, limits, slots, config.max_context));
+  StepBounds bounds = step_bounds(config, limits, slots, config.max_context);
+  bounds.kv_format = backend.kv.format;
+  const size_t taken = weight_bytes + logits_bytes +
+                       activation_bytes(config, backend.activations, limits) +
+                       backend.scratch_bytes(bounds);
   return tokens_that_fit(cache_kinds(config, backend.kv),
                          {.sequences = slots, .step_tokens = limits.max_tokens},
                          cache_room(backend.free_bytes, taken));

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/kv_rows.cuh"
 #include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -66,32 +67,44 @@ struct DecodeTokens {
   uint4 k[DecodeQueries<kDim>::kLoads][2];
   uint4 v[kValueLoads][4];
 
-  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv, columns from
-  /// `first` on. Tokens that are not seen become zeros, as whatever is in their place may be NaN.
+  /// keys and values of kDecodeTokens tokens, columns from `first` on. Tokens that are not seen
+  /// become zeros, as whatever is in their place may be NaN.
+  template <typename T, KvFormat kFormat, typename IsSeen>
+  __device__ void load(const KvRows<T, kFormat>& keys, const KvRows<T, kFormat>& values,
+                       const IsSeen& is_seen, int first = 0) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp;
+    const auto load_part = [&](const KvRows<T, kFormat>& rows, int token, int d, uint32_t scale) {
+      return is_seen(token) && d < rows.dim() ? rows.eight(token, d, scale)
+                                              : make_uint4(0, 0, 0, 0);
+    };
+    const auto scale_of = [&](const KvRows<T, kFormat>& rows, int token) {
+      return is_seen(token) ? rows.scale(token) : 0U;
+    };
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = lane / 4 + 8 * half;
+      const uint32_t scale = scale_of(keys, token);
+#pragma unroll
+      for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
+        k[i][half] = load_part(keys, token, first + 32 * i + 8 * (lane % 4), scale);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      const int token = 2 * (lane % 4) + j % 2 + 8 * (j / 2);
+      const uint32_t scale = scale_of(values, token);
+#pragma unroll
+      for (int i = 0; i < kValueLoads; ++i) {
+        v[i][j] = load_part(values, token, first + 64 * i + 8 * (lane / 4), scale);
+      }
+    }
+  }
+  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv, as they are.
   template <typename T, typename IsSeen>
   __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen,
                        int first = 0) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const auto load_part = [&](const T* rows, int dim, int token, int d) {
-      return is_seen(token) && d < dim ? *reinterpret_cast<const uint4*>(rows + token * dim + d)
-                                       : make_uint4(0, 0, 0, 0);
-    };
-#pragma unroll
-    for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        k[i][half] =
-            load_part(keys, kv.head_dim, lane / 4 + 8 * half, first + 32 * i + 8 * (lane % 4));
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kValueLoads; ++i) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        v[i][j] = load_part(values, kv.v_head_dim, 2 * (lane % 4) + j % 2 + 8 * (j / 2),
-                            first + 64 * i + 8 * (lane / 4));
-      }
-    }
+    load(KvRows<T, KvFormat::plain>(keys, kv.head_dim, 0),
+         KvRows<T, KvFormat::plain>(values, kv.v_head_dim, 0), is_seen, first);
   }
 };
 
@@ -242,7 +255,7 @@ inline __device__ int64_t row_of_token(const KvLayer& kv, int64_t page, int kv_h
 
 /// Fills `results` for a split that is not empty. queries: as DecodeQueries has them. By
 /// kDecodeWarps warps.
-template <typename T, int kDim, typename Rule>
+template <typename T, int kDim, typename Rule, KvFormat kFormat = KvFormat::plain>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
                              DecodeResults<kDim>& results) {
   constexpr int kParts = kDecodeParts<kDim>;
@@ -264,11 +277,13 @@ __device__ void attend_split(const AttentionArguments& a, const Split& split, co
     const int64_t page = next_page;
     const int next = base + kTurnTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
-    const int64_t row = row_of_token(a.kv, page, split.kv_head, base);
+    const auto rows = [&](const void* cache, int dim) {
+      return KvRows<T, kFormat>(head_in_page<T, kFormat>(a.kv, cache, dim, page, split.kv_head),
+                                dim, base % kPageTokens);
+    };
     DecodeTokens<kPartDim> tokens;
     tokens.load(
-        a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
-        static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim,
+        rows(a.kv.k, a.kv.head_dim), rows(a.kv.v, a.kv.v_head_dim),
         [&](int token) { return sums.is_seen(base + token); }, first_column);
     if constexpr (kParts == 1) {
       sums.add(q, tokens, base);
