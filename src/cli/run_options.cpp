@@ -145,9 +145,10 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->group(kGroup)
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
-  app.add_option("--kv", engine.kv,
-                 "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it takes "
-                 "otherwise [16 bits]")
+  app.add_option(
+         "--kv", engine.kv,
+         "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it takes "
+         "otherwise [16 bits]")
       ->group(kGroup)
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"int8", "fp8"}));

@@ -219,7 +219,7 @@ TEST_P(BackendKvCodes, AttentionAgrees) {
         check_attention(weights, format, {4, 4, 64, {{1, kv_len}}});
       }
       check_attention(weights, format, {4, 2, 64, {{1, 1}, {70, 70}, {1, 333}, {2, 2}, {33, 100}}});
-      check_attention(weights, format, {8, 2, 128, {{1, 1500}, {65, 65}, {1, 700}, {1, 5}}});
+      check_attention(weights, format, {8, 2, 128, {{1, 900}, {65, 65}, {1, 600}, {1, 5}}});
       check_attention(weights, format, {4, 2, 128, {{130, 300}, {129, 500}}});
       check_attention(weights, format, {6, 2, 64, {{1, 90}, {40, 70}, {1, 200}}, 0, 50, 3, true});
     }
@@ -241,13 +241,12 @@ TEST_P(BackendKvCodes, AttentionAgreesForEveryWidthOfHeads) {
 // On a GPU blocks stay.
 TEST_P(BackendKvCodes, AttentionAgreesForManySequences) {
   std::vector<TestSequence> sequences;
-  for (int32_t i = 0; i < (kSanitized ? 20 : 150); ++i) sequences.push_back({1, 1 + i * 37 % 600});
-  sequences[3] = {1, 2200};
+  for (int32_t i = 0; i < (kSanitized ? 20 : 100); ++i) sequences.push_back({1, 1 + i * 37 % 300});
+  sequences[3] = {1, 1200};
   sequences[7] = {20, 90};
   for (const KvFormat format : kCoded) {
     check_attention(WeightFormat::bf16, format, {8, 4, 128, sequences});
-    check_attention(WeightFormat::f16, format, {8, 8, 64, sequences});
-    check_attention(WeightFormat::bf16, format, {4, 2, 256, sequences});
+    check_attention(WeightFormat::f16, format, {8, 4, 64, sequences});
   }
 }
 

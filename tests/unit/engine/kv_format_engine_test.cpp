@@ -14,7 +14,7 @@
 namespace faststream {
 namespace {
 
-std::vector<int32_t> some_prompt(std::mt19937& random, size_t length) {
+std::vector<int32_t> kv_prompt(std::mt19937& random, size_t length) {
   std::vector<int32_t> prompt{1};
   while (prompt.size() < length) prompt.push_back(3 + static_cast<int32_t>(random() % 276));
   return prompt;
@@ -23,11 +23,11 @@ std::vector<int32_t> some_prompt(std::mt19937& random, size_t length) {
 // Some with a common beginning; six that do not fit together when they end.
 std::vector<Request> requests_of_all_lengths() {
   std::mt19937 random(41);
-  const std::vector<int32_t> common = some_prompt(random, 70);
+  const std::vector<int32_t> common = kv_prompt(random, 70);
   std::vector<Request> all;
   for (size_t i = 0; i < repetitions(30); ++i) {
     Request request;
-    std::vector<int32_t> prompt = some_prompt(random, 1 + random() % 150);
+    std::vector<int32_t> prompt = kv_prompt(random, 1 + random() % 150);
     if (i % 3 == 0) prompt.insert(prompt.begin(), common.begin(), common.end());
     request.prompt = prompt;
     request.max_tokens = 1 + static_cast<int64_t>(random() % 50);
@@ -38,7 +38,7 @@ std::vector<Request> requests_of_all_lengths() {
   }
   for (int i = 0; i < 6; ++i) {
     Request request;
-    request.prompt = some_prompt(random, 20);
+    request.prompt = kv_prompt(random, 20);
     request.max_tokens = 80;
     request.ignore_eos = true;
     request.sampling.seed = random();
@@ -65,7 +65,8 @@ TEST_P(KvFormatEngine, ATextDependsNeitherOnCompanyNorOnPiecesNorOnPreemption) {
   const std::vector<Request> all = requests_of_all_lengths();
   for (const std::string format : {"int8", "fp8"}) {
     for (const int64_t window : {0, 40}) {
-      const auto model = engine_model(WeightFormat::f32, window);
+      // Of f32 a CPU's products of few rows and many differ in last bits, which rounding tells of.
+      const auto model = engine_model(WeightFormat::int8, window);
       EngineOptions plain = options(format, 1);
       plain.prefix_sharing = false;
       Engine alone(model, plain);
