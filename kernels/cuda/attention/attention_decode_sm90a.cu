@@ -222,7 +222,7 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
       const int base = first + in_stage;
       wait_for_phase(shared.stage_there[at.stage], at.parity);
       if (base < split.last) {
-        DecodeTokens<kDim> tokens;
+        DecodeTokens<kDim, kFormat> tokens;
         const auto rows = [&](const std::byte* pages, int dim) {
           return KvRows<T, kFormat>(pages + in_stage / kPageTokens * head_bytes<T, kFormat>(dim),
                                     dim, in_stage % kPageTokens);

@@ -17,7 +17,7 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 128;
 
 struct WidenArguments {
   KvLayer from;  // of codes
@@ -29,20 +29,30 @@ struct WidenArguments {
   int32_t* to_table = nullptr;  // [sequences, gridDim.x] the pages of `to`
 };
 
-// kEach elements at a time, of which rows have a multiple.
+// A block for the keys or the values of each (page, sequence, head). kEach elements at a time, of
+// which rows have a multiple.
 template <typename T, int kEach>
-__device__ void widen_rows(const WidenArguments& a, const void* from, void* to, int dim,
-                           int64_t from_page, int64_t to_page) {
-  const auto row_bytes = static_cast<int64_t>(dim) + static_cast<int64_t>(sizeof(KvScale));
-  const int of_head = kPageTokens * dim / kEach;
-  for (int i = static_cast<int>(threadIdx.x); i < a.to.n_kv_heads * of_head; i += kThreads) {
-    const int head = i / of_head;
-    const int at = i % of_head * kEach;
-    const auto* codes =
-        static_cast<const uint8_t*>(from) +
-        (from_page * a.from.n_kv_heads + a.first_head + head) * kPageTokens * row_bytes;
-    const float scale =
-        scale_of(reinterpret_cast<const KvScale*>(codes + kPageTokens * dim)[at / dim]);
+__global__ __launch_bounds__(kThreads) void widen_pages_kernel(WidenArguments a) {
+  begin_kernel();
+  const int page = static_cast<int>(blockIdx.x);
+  const int sequence = static_cast<int>(blockIdx.y);
+  const int head = static_cast<int>(blockIdx.z) / 2;
+  const bool is_key = blockIdx.z % 2 == 0;
+  const int64_t to_page = static_cast<int64_t>(sequence) * gridDim.x + page;
+  if (threadIdx.x == 0 && blockIdx.z == 0) a.to_table[to_page] = static_cast<int32_t>(to_page);
+  if (page * kPageTokens >= a.kv_len[sequence]) return;
+  const int64_t from_page = a.page_table[static_cast<int64_t>(sequence) * a.max_pages + page];
+  const int dim = is_key ? a.from.head_dim : a.from.v_head_dim;
+  const auto* codes = static_cast<const uint8_t*>(is_key ? a.from.k : a.from.v) +
+                      (from_page * a.from.n_kv_heads + a.first_head + head) * kPageTokens *
+                          (static_cast<int64_t>(dim) + static_cast<int64_t>(sizeof(KvScale)));
+  const auto* scales = reinterpret_cast<const KvScale*>(codes + kPageTokens * dim);
+  T* to = static_cast<T*>(is_key ? a.to.k : a.to.v) +
+          (to_page * a.to.n_kv_heads + head) * kPageTokens * dim;
+#pragma unroll 4
+  for (int at = static_cast<int>(threadIdx.x) * kEach; at < kPageTokens * dim;
+       at += kThreads * kEach) {
+    const float scale = scale_of(scales[at / dim]);
     using Word = std::conditional_t<kEach == 8, uint2, uint16_t>;
     const Word word = *reinterpret_cast<const Word*>(codes + at);
     uint8_t bytes[kEach];
@@ -52,23 +62,8 @@ __device__ void widen_rows(const WidenArguments& a, const void* from, void* to, 
     for (int j = 0; j < kEach; ++j) {
       values[j] = __fmul_rn(decode_code(a.from.format, bytes[j]), scale);
     }
-    store_floats(values,
-                 static_cast<T*>(to) + (to_page * a.to.n_kv_heads + head) * kPageTokens * dim + at);
+    store_floats(values, to + at);
   }
-}
-
-// A block for each (page, sequence).
-template <typename T, int kEach>
-__global__ __launch_bounds__(kThreads) void widen_pages_kernel(WidenArguments a) {
-  begin_kernel();
-  const int page = static_cast<int>(blockIdx.x);
-  const int sequence = static_cast<int>(blockIdx.y);
-  const int64_t to_page = static_cast<int64_t>(sequence) * gridDim.x + page;
-  if (threadIdx.x == 0) a.to_table[to_page] = static_cast<int32_t>(to_page);
-  if (page * kPageTokens >= a.kv_len[sequence]) return;
-  const int64_t from_page = a.page_table[static_cast<int64_t>(sequence) * a.max_pages + page];
-  widen_rows<T, kEach>(a, a.from.k, a.to.k, a.from.head_dim, from_page, to_page);
-  widen_rows<T, kEach>(a, a.from.v, a.to.v, a.from.v_head_dim, from_page, to_page);
 }
 
 int64_t page_bytes(int64_t head_dim, int64_t v_head_dim, DType type) {
@@ -163,7 +158,9 @@ void CudaBackend::attend_widened(const AttentionArguments& a, const BatchView& b
       with_float_type(a.kv.dtype, [&](auto zero) {
         using T = decltype(zero);
         const Queue queue = this->queue();
-        const Grid grid{dim3(static_cast<unsigned>(pages), static_cast<unsigned>(n)), kThreads};
+        const Grid grid{dim3(static_cast<unsigned>(pages), static_cast<unsigned>(n),
+                             static_cast<unsigned>(2 * heads)),
+                        kThreads};
         of_eights ? queue.launch("widening keys and values", widen_pages_kernel<T, 8>, grid, widen)
                   : queue.launch("widening keys and values", widen_pages_kernel<T, 2>, grid, widen);
       });

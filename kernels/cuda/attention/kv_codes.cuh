@@ -32,7 +32,7 @@ __device__ inline void rotate_head_elements(float* head, int dim) {
     __syncwarp();
     for (int distance = 1; distance < n; distance *= 2) {
       for (int pair = lane; pair < n / 2; pair += kWarp) {
-        const int i = pair / distance * 2 * distance + pair % distance;
+        const int i = 2 * pair - (pair & (distance - 1));  // distance: a power of two
         const float a = block[i];
         const float b = block[i + distance];
         block[i] = a + b;

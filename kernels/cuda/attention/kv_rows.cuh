@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/backend.h"
 #include "kernels/cuda/mma.cuh"
@@ -28,7 +29,7 @@ __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return bits;
 }
 
-/// Four codes as numbers of T: what they stand for times the constant 1 / kCodeUnit, exactly.
+/// What codes stand for is kCodeUnit times the numbers of T that are made of them, exactly.
 ///
 /// The low bits of halves and bfloat16 of a suitable exponent are whole numbers; exponent and
 /// mantissa of FP8 in their places are a power of two too small, which halves have room for.
@@ -39,6 +40,7 @@ inline constexpr float kCodeUnit<__half, KvFormat::int8> = 64;
 template <>
 inline constexpr float kCodeUnit<__half, KvFormat::fp8> = 256;
 
+/// Four codes.
 template <typename T, KvFormat kFormat>
 __device__ inline void widen_codes(uint32_t codes, uint32_t& low, uint32_t& high) {
   if constexpr (kFormat == KvFormat::int8) {
@@ -74,24 +76,23 @@ __device__ inline void widen_codes(uint32_t codes, uint32_t& low, uint32_t& high
   }
 }
 
-/// What codes are multiplied by: their scale, twice.
+/// Eight codes in a row as numbers of T, times 1 / kCodeUnit.
 template <typename T, KvFormat kFormat>
-__device__ inline uint32_t scale_pair(KvScale scale) {
-  const float unit = __uint_as_float(uint32_t{scale.bits} << 16) * kCodeUnit<T, kFormat>;
-  return pack_pair<T>(unit, unit);
-}
-
-/// Eight numbers of codes in a row.
-template <typename T, KvFormat kFormat>
-__device__ inline uint4 widen_eight(uint2 codes, uint32_t scale) {
+__device__ inline uint4 widen_eight(uint2 codes) {
   uint4 eight;
   widen_codes<T, kFormat>(codes.x, eight.x, eight.y);
   widen_codes<T, kFormat>(codes.y, eight.z, eight.w);
-  eight.x = multiply_pairs<T>(eight.x, scale);
-  eight.y = multiply_pairs<T>(eight.y, scale);
-  eight.z = multiply_pairs<T>(eight.z, scale);
-  eight.w = multiply_pairs<T>(eight.w, scale);
   return eight;
+}
+template <typename T, KvFormat kFormat>
+__device__ inline uint4 widen_eight(uint4 eight) {
+  return eight;  // plain
+}
+
+/// What numbers made of a head's codes are multiplied by.
+template <typename T, KvFormat kFormat>
+__device__ inline float factor_of(KvScale scale) {
+  return __uint_as_float(uint32_t{scale.bits} << 16) * kCodeUnit<T, kFormat>;
 }
 
 /// Bytes of a page's keys or values of one head, of so many elements each.
@@ -114,21 +115,17 @@ class KvRows {
                 first),
         dim_(dim) {}
 
+  /// Eight elements in memory.
+  using Piece = std::conditional_t<kFormat == KvFormat::plain, uint4, uint2>;
+
   [[nodiscard]] __device__ int dim() const { return dim_; }
-  /// What eight() wants of a token.
-  [[nodiscard]] __device__ uint32_t scale(int token) const {
-    if constexpr (kFormat == KvFormat::plain) return 0;
-    return scale_pair<T, kFormat>(scales_[token]);
+  /// Those of a token from `d` on, a multiple of eight.
+  [[nodiscard]] __device__ Piece piece(int token, int d) const {
+    constexpr int kBytes = sizeof(Piece) / 8;
+    return *reinterpret_cast<const Piece*>(rows_ + (token * dim_ + d) * kBytes);
   }
-  /// Eight elements of a token, from `d` on, a multiple of eight.
-  [[nodiscard]] __device__ uint4 eight(int token, int d, uint32_t scale) const {
-    if constexpr (kFormat == KvFormat::plain) {
-      return *reinterpret_cast<const uint4*>(rows_ + (token * dim_ + d) * sizeof(T));
-    } else {
-      return widen_eight<T, kFormat>(*reinterpret_cast<const uint2*>(rows_ + token * dim_ + d),
-                                     scale);
-    }
-  }
+  /// Of a token's codes.
+  [[nodiscard]] __device__ KvScale scale(int token) const { return scales_[token]; }
 
  private:
   const std::byte* rows_;
