@@ -812,7 +812,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (config.rotated && config.activation_bits != 8) {
     check.fail("matrices are rotated for activations of 8 bits, but activation_bits is 16");
   }
-  if (config.values_rotated && (!config.rotated || config.weight_format != WeightFormat::int8)) {
+  if (config.values_rotated && (!config.rotated || !is_integer(config.weight_format))) {
     check.fail("values are rotated, but matrices of the layers are not");
   }
   if (!is_float(config.embedding_format)) {

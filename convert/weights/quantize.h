@@ -25,13 +25,9 @@ struct QuantizedRow : RowError {
 /// not finite the scale is not either, and nothing is written. out.size() == row.size().
 QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out);
 
-/// What a group's largest magnitude is divided by to have its scale, at least.
-inline constexpr float kLeastInt4Divisor = 6;
-
-/// INT4 in groups of columns: of the scales that a few divisors of a group's largest magnitude
-/// give, each then fitted to its levels by least squares, the one of the least squared error. The
-/// values are finite and below overflow_magnitude(); `out` and `scales` have the bytes of
-/// support/weight_format.h.
+/// INT4: of the levels that a group can have (Int4Levels), beside the scale with which no group has
+/// too few, those of the least squared error among some that hold its range or most of it. The
+/// values are finite; `out` and `scales` have the bytes of support/weight_format.h.
 RowError quantize_row_int4(std::span<const float> row, std::byte* out, std::byte* scales);
 
 /// A row in a format that is_float() not. Nothing, with nothing written, where a value is not

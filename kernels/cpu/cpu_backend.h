@@ -41,6 +41,13 @@ class Scratch {
 };
 
 /// Activations are f32; the KV cache is f32 for f32 weights, else 16 bits.
+/// The format whose kernels multiply weights of this one: itself, or what they are decoded to
+/// before, without loss.
+WeightFormat multiplied_format(WeightFormat format);  // linear/product.cpp
+
+/// Writes a channel in that format.
+void decode_channel(const Weight& weight, int64_t channel, std::byte* to);  // linear/product.cpp
+
 class CpuBackend final : public HostBackend {
  public:
   CpuBackend(int threads, CpuIsa isa);
@@ -120,10 +127,10 @@ class CpuBackend final : public HostBackend {
 
   /// How few rows are multiplied by weights of a format.
   struct FewRows {
+    WeightFormat multiplied = WeightFormat::f32;  ///< multiplied_format()
     Kernels::Dot kernel = nullptr;
-    bool decodes = false;       ///< the kernel takes floats, which weights are decoded to
-    int64_t grain = 4;          ///< channels that it takes at least
-    std::vector<DotTask> rows;  ///< those of each product, as the kernel wants them
+    int64_t grain = 4;               ///< channels that it takes at least
+    std::vector<DotTask> rows = {};  ///< those of each product, as the kernel wants them
   };
 
   /// Transforms the n_heads query heads of qkv in place, and writes keys and values, if it has

@@ -132,9 +132,15 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   size_t widened = 0;
   size_t rotated = 0;
   for (ProductBound p : bounds.products) {
-    // Rows of other lengths are quantized where they are.
+    if (p.experts == 0 && widened_format(p.format, p.input_bits) != p.format) {
+      p.format = widened_format(p.format, p.input_bits);
+      widened = std::max(widened, widened_bytes(p.format, p.out, p.in));
+    }
+    // Rows of other lengths are quantized where they are; those of experts of formats without
+    // kernels are not.
     constexpr int64_t kEven = 16;
-    if (p.format == WeightFormat::int8 && p.input_bits == 8 && p.in % kEven != 0) {
+    if (is_integer(p.format) && p.input_bits == 8 &&
+        (p.in % kEven != 0 || p.format != WeightFormat::int8)) {
       rotated = std::max(rotated, rows_for_bytes(p.rows, p.in));
     }
     if (p.experts > 0) {
@@ -142,10 +148,6 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
       if (p.weighs_input) bytes_per_pair += weighed_row_bytes(p.in);
       pairs = std::max(pairs, p.rows);
       continue;
-    }
-    if (is_widened(p.format, p.input_bits)) {
-      widened = std::max(widened, widened_bytes(p.out, p.in));
-      p.format = WeightFormat::bf16;
     }
     if (p.format == WeightFormat::int8) {
       const ScratchPiece many = int8_piece(p.rows, p.in, p.out);
@@ -182,7 +184,7 @@ DType CudaBackend::kv_dtype(WeightFormat weight_format) const {
 // never come is prepared, and would have to wait for it.
 void CudaBackend::expect_products(WeightFormat weight_format, size_t weight_bytes) {
   constexpr size_t kSlow = size_t{4} << 30;
-  const bool is_int8 = weight_format == WeightFormat::int8;
+  const bool is_int8 = is_integer(weight_format);
   const bool is_ours = is_int8 && is_hopper_;
   if (!is_ours && weight_bytes >= kSlow)
     matmul_.prepare(is_int8 ? DType::i8 : activation_dtype(weight_format), device_);

@@ -29,33 +29,10 @@ struct StoredRows {
   int64_t cols;
 };
 
-/// Eight-bit elements times the scales of their rows.
-struct Int8Rows {
-  explicit Int8Rows(const Weight& weight)
-      : data(static_cast<const int8_t*>(weight.data)),
-        scales(weight.row_scales()),
-        cols(weight.cols) {}
-
-  /// kCount columns from `first` on, a multiple of kCount.
-  template <int kCount>
-  __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
-    load_floats<kCount>(data + row * cols + first, out);
-    const float scale = scales[row];
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) out[i] *= scale;
-  }
-
-  const int8_t* data;
-  const float* scales;
-  int64_t cols;
-};
-
-/// Four-bit elements times the scales of their groups.
+/// Integers of groups (support/weight_format.h), without the scales of their rows.
 struct Int4Rows {
   explicit Int4Rows(const Weight& weight)
-      : data(static_cast<const uint8_t*>(weight.data)),
-        scales(static_cast<const __half*>(weight.scales)),
-        groups(scale_shape(weight.format, weight.cols).columns) {}
+      : data(static_cast<const uint8_t*>(weight.data)), row_bytes(weight.row_bytes()) {}
 
   __device__ float at(int64_t row, int64_t column) const {
     float value[1];
@@ -66,28 +43,30 @@ struct Int4Rows {
   /// kCount columns from `first` on, a multiple of kCount, which divides half a group.
   template <int kCount>
   __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
-    constexpr int kHalf = kInt4Group / 2;
-    static_assert(kHalf % kCount == 0);
-    const int64_t group = row * groups + first / kInt4Group;
-    const auto column = static_cast<int>(first % kInt4Group);
-    const float scale = to_float(scales[group]);
-    const uint8_t* from = data + group * kHalf + column % kHalf;
+    static_assert(kInt4GroupBytes % kCount == 0);
+    constexpr int kBlockBytes = static_cast<int>(kInt4CodeBytes + kInt4Block / 2);
+    const auto column = static_cast<int>(first % kInt4Block);
+    const int group = column / kInt4Group;
+    const int in_group = column % kInt4Group;
+    const uint8_t* block = data + row * row_bytes + first / kInt4Block * kBlockBytes;
+    const uint8_t* from =
+        block + kInt4CodeBytes + group * kInt4GroupBytes + in_group % kInt4GroupBytes;
     uint8_t bytes[kCount];
     if constexpr (kCount == 8) {
       *reinterpret_cast<uint2*>(bytes) = *reinterpret_cast<const uint2*>(from);
     } else {
       memcpy(bytes, from, kCount);
     }
-    const int shift = column < kHalf ? 0 : 4;
+    const Int4Levels levels(static_cast<std::byte>(block[group]));
+    const int shift = in_group < kInt4GroupBytes ? 0 : 4;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      out[i] = scale * static_cast<float>((bytes[i] >> shift & 15) - 8);
+      out[i] = static_cast<float>(levels[bytes[i] >> shift & 15]);
     }
   }
 
   const uint8_t* data;
-  const __half* scales;
-  int64_t groups;
+  int64_t row_bytes;
 };
 
 /// Calls f with the rows of a weight of any format, for element after element.

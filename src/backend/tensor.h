@@ -50,8 +50,8 @@ struct Weight {
   int64_t rows = 0;
   int64_t cols = 0;
   const void* scales = nullptr;  ///< of the formats that have some: scale_shape() for each row
-  int32_t input_bits = 8;        ///< int8 only: of what it is multiplied with, 8 or 16
-  /// int8 of 8 input_bits only: rows are rotated (support/hadamard.h), and so is what they are
+  int32_t input_bits = 8;        ///< integers only: of what it is multiplied with, 8 or 16
+  /// Integers of 8 input_bits only: rows are rotated (support/hadamard.h), and so is what they are
   /// multiplied with before it is rounded.
   bool rotated = false;
 
@@ -67,9 +67,10 @@ struct Weight {
     if (scales == nullptr) return nullptr;
     return static_cast<const std::byte*>(scales) + r * scale_shape(format, cols).row_bytes();
   }
-  /// [rows] the factor of each row's elements, where the format has just that (int8); else null.
+  /// [rows] the factor of each row's elements, where the format has just that (integers); else
+  /// null.
   [[nodiscard]] const float* row_scales() const {
-    return format == WeightFormat::int8 ? static_cast<const float*>(scales) : nullptr;
+    return is_integer(format) ? static_cast<const float*>(scales) : nullptr;
   }
   /// Rows [first, first + count), with what belongs to them.
   [[nodiscard]] Weight row_range(int64_t first, int64_t count) const {
@@ -84,11 +85,13 @@ struct Weight {
   void decode(int64_t r, int64_t first, std::span<float> out) const {
     decode_row(format, row(r), scales_of(r), first, out);
   }
+  /// The same of integers, without the row's scale.
+  void decode(int64_t r, int64_t first, std::span<int8_t> out) const {
+    decode_integers(format, row(r), first, out);
+  }
 
   /// Products quantize their inputs, as Backend::linear() says.
-  [[nodiscard]] bool quantizes_inputs() const {
-    return format == WeightFormat::int8 && input_bits == 8;
-  }
+  [[nodiscard]] bool quantizes_inputs() const { return is_integer(format) && input_bits == 8; }
 };
 
 }  // namespace faststream

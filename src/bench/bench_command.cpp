@@ -341,7 +341,8 @@ void bench_command(const BenchOptions& options) {
   if (!options.shape.empty()) {
     random.emplace(named_shape(options.shape, *format_from_name(options.dtype)), 1);
   }
-  const ModelFile file = random ? random->file(options.shape) : ModelFile::open(options.model);
+  const ModelFile file =
+      random ? random->file(options.shape) : ModelFile::open(options.models.front());
   const ModelConfig config = read_config(file);
   if (config.encoder || config.output.none) {
     throw Error(
@@ -349,6 +350,7 @@ void bench_command(const BenchOptions& options) {
         ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
   }
   check_lengths(options, config);
+  static_cast<void>(choose_kv_format(options.kv, config, file.name()));
   const size_t weight_bytes = weights_to_load(file, config).bytes.size();
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
   const bool made_in_memory = random && backend->takes_memory_on_use();

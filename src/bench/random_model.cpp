@@ -242,7 +242,7 @@ ModelConfig named_shape(std::string_view name, WeightFormat format) {
     // What most of a model's error would come from keeps eight bits.
     config.output_format = format == WeightFormat::int4 ? WeightFormat::int8 : format;
     config.rotated = !is_float(format);
-    config.values_rotated = format == WeightFormat::int8;
+    config.values_rotated = config.rotated;
     config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
     return config;
   }
@@ -256,8 +256,7 @@ RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
     if (plan.role == TensorRole::matrix) in_of_last_matrix = plan.shape[1];
     // A uniform distribution of variance 1 / in spans sqrt(3 / in) to both sides.
     const float span = std::sqrt(3.0F / static_cast<float>(in_of_last_matrix));
-    const bool is_int4 = plan.format == WeightFormat::f16;  // as scales
-    spans_.push_back(plan.role == TensorRole::scales ? span / (is_int4 ? 8 : 127) : span);
+    spans_.push_back(plan.role == TensorRole::scales ? span / 127 : span);
   }
 }
 

@@ -6,6 +6,7 @@
 // with, and decodes the rows of all others before it multiplies.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +23,7 @@ enum class WeightFormat : uint8_t {
   f16,
   bf16,
   int8,  ///< signed bytes q, and a float32 scale for each row: scale · q
-  int4,  ///< q from -8 to 7 in groups of 32 columns, each with a float16 scale: scale · q
+  int4,  ///< the same with bytes of few levels, kInt4Group columns at a time: see Int4Levels
 };
 inline constexpr std::array kWeightFormats = {WeightFormat::f32, WeightFormat::f16,
                                               WeightFormat::bf16, WeightFormat::int8,
@@ -82,17 +83,47 @@ constexpr bool is_float(WeightFormat format) {
   return format == WeightFormat::f32 || format == WeightFormat::f16 || format == WeightFormat::bf16;
 }
 
-inline constexpr int64_t kInt4Group = 32;  ///< columns with one scale
+/// Whether elements are signed bytes, however stored, and a row has one float32 that all are
+/// multiplied with.
+constexpr bool is_integer(WeightFormat format) {
+  return format == WeightFormat::int8 || format == WeightFormat::int4;
+}
+
+/// The sixteen signed bytes that a group's elements of int4 choose from: step · q - offset, q from
+/// 0 to 15. So an int4 matrix is an int8 one, exactly, whose rows have one scale each; of groups
+/// that hold small numbers the step is small. (Two levels of scales, the inner ones integers: as in
+/// QServe, arXiv:2405.04532, and in llama.cpp's K-quants.)
+struct Int4Levels {
+  int32_t step = 0;
+  int32_t offset = 0;
+
+  /// From the byte that describes a group. Its low half is the step, 0 to 15; its high half h
+  /// means an offset of half the step times 8 + h, rounded down, but that no level leaves ±127.
+  constexpr explicit Int4Levels(std::byte code)
+      : step(static_cast<int32_t>(code) & 15),
+        offset(
+            std::clamp(step * (8 + (static_cast<int32_t>(code) >> 4)) / 2, 15 * step - 127, 127)) {}
+
+  [[nodiscard]] constexpr int32_t operator[](int32_t q) const { return step * q - offset; }
+};
+
+inline constexpr int64_t kInt4Group = 32;       ///< columns with the same levels
+inline constexpr int64_t kInt4GroupBytes = 16;  ///< their q, in order: the first half in low halves
+inline constexpr int64_t kInt4Block = 512;      ///< columns whose groups are stored together:
+inline constexpr int64_t kInt4CodeBytes = 16;   ///< a byte for each group, then their elements
 
 /// Columns that are stored together: a part of a row begins at a multiple of them.
 constexpr int64_t group_columns(WeightFormat format) {
-  return format == WeightFormat::int4 ? kInt4Group : 1;
+  return format == WeightFormat::int4 ? kInt4Block : 1;
 }
 
-/// Elements of the stored type for so many columns; the last group of a row is stored whole.
+/// Elements of the stored type for so many columns. A row's last block is as long as its groups;
+/// its last group is stored whole.
 constexpr int64_t stored_columns(WeightFormat format, int64_t cols) {
   if (format != WeightFormat::int4) return cols;
-  return (cols + kInt4Group - 1) / kInt4Group * (kInt4Group / 2);
+  const int64_t blocks = (cols + kInt4Block - 1) / kInt4Block;
+  const int64_t groups = (cols + kInt4Group - 1) / kInt4Group;
+  return blocks * kInt4CodeBytes + groups * kInt4GroupBytes;
 }
 
 /// Bytes of so many columns of a row, without its scales.
@@ -107,16 +138,17 @@ struct ScaleShape {
 
   [[nodiscard]] int64_t row_bytes() const { return faststream::row_bytes(format, columns); }
 };
-constexpr ScaleShape scale_shape(WeightFormat format, int64_t cols) {
-  if (format == WeightFormat::int8) return {WeightFormat::f32, 1};
-  if (format == WeightFormat::int4)
-    return {WeightFormat::f16, (cols + kInt4Group - 1) / kInt4Group};
-  return {};
+constexpr ScaleShape scale_shape(WeightFormat format, [[maybe_unused]] int64_t cols) {
+  return is_integer(format) ? ScaleShape{WeightFormat::f32, 1} : ScaleShape{};
 }
 
 /// Writes what columns [first, first + out.size()) of a row mean. `row` and `scales` are the row's
 /// own; `first` is a multiple of group_columns().
 void decode_row(WeightFormat format, const std::byte* row, const std::byte* scales, int64_t first,
                 std::span<float> out);
+
+/// The same of a format that is_integer(): the bytes, without the row's scale.
+void decode_integers(WeightFormat format, const std::byte* row, int64_t first,
+                     std::span<int8_t> out);
 
 }  // namespace faststream

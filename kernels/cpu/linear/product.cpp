@@ -9,8 +9,8 @@
 // AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). i8
 // weights whose inputs keep 16 bits are widened to bf16 as tiles gather them. Else few rows run on
 // vectors of floats, and many on panels of them (product_panels.cpp) or, with AMX and f32 weights,
-// on tiles of their parts (amx_floats.h). Formats without kernels are decoded to floats, a block of
-// channels at a time.
+// on tiles of their parts (amx_floats.h). Formats without kernels are decoded to one that has some,
+// a block of channels at a time.
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -22,6 +22,25 @@
 #include "kernels/cpu/cpu_backend.h"
 
 namespace faststream {
+
+WeightFormat multiplied_format(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::int4:
+      return WeightFormat::int8;
+    default:
+      return format;
+  }
+}
+
+void decode_channel(const Weight& weight, int64_t channel, std::byte* to) {
+  const auto cols = static_cast<size_t>(weight.cols);
+  void* elements = to;
+  if (multiplied_format(weight.format) == WeightFormat::int8) {
+    weight.decode(channel, 0, std::span(static_cast<int8_t*>(elements), cols));
+  } else {
+    weight.decode(channel, 0, std::span(static_cast<float*>(elements), cols));
+  }
+}
 
 void CpuBackend::multiply(std::vector<Product> products) {
   std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
@@ -55,6 +74,7 @@ const TileKernels* CpuBackend::tiles_of(const Product& product) const {
     case WeightFormat::bf16:
       return made(kernels_.tiles_bf16);
     case WeightFormat::int8:
+    case WeightFormat::int4:
       return made(kernels_.tiles_i8_wide);
     default:
       return nullptr;
@@ -112,7 +132,7 @@ void CpuBackend::round_rows(std::span<Product> products) {
 }
 
 CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> products) {
-  FewRows few;
+  FewRows few{.multiplied = multiplied_format(products[0].weight.format)};
   for (const Product& product : products) {
     DotTask task;
     task.in = product.weight.cols;
@@ -127,7 +147,7 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     pack_few_rows(products, *tiles, few.rows);
     return few;
   }
-  switch (products[0].weight.format) {
+  switch (few.multiplied) {
     case WeightFormat::f16:
       few.kernel = kernels_.dot_f16;
       break;
@@ -137,12 +157,8 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     case WeightFormat::int8:
       few.kernel = kernels_.dot_i8;
       break;
-    case WeightFormat::f32:
-      few.kernel = kernels_.dot_f32;
-      break;
     default:
       few.kernel = kernels_.dot_f32;
-      few.decodes = true;
   }
   return few;
 }
@@ -153,7 +169,7 @@ void CpuBackend::pack_few_rows(std::span<const Product> products, const TileKern
   const int64_t rows = groups.back().at + groups.back().rows;
   const Weight& weight = products[0].weight;
   const int64_t in = weight.cols;
-  const int64_t bytes = (weight.row_bytes() + 63) / 64 * 64;
+  const int64_t bytes = (row_bytes(multiplied_format(weight.format), in) + 63) / 64 * 64;
   auto* packed = shared_scratch_.get<std::byte>(rows * bytes);
   auto* scales = scale_scratch_.get<float>(2 * rows);
   auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + rows));
@@ -182,8 +198,8 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
   const Weight& weight = products[0].weight;
   const int64_t in = weight.cols;
   const int64_t halves = products[0].halves;
-  const int64_t channel_bytes =
-      few.decodes ? in * static_cast<int64_t>(sizeof(float)) : weight.row_bytes();
+  const bool decodes = few.multiplied != weight.format;
+  const int64_t channel_bytes = row_bytes(few.multiplied, in);
   const int64_t block = std::clamp<int64_t>(
       kFewRowsBlockBytes / channel_bytes / few.grain * few.grain, few.grain, 256);
   const int64_t channels = products[0].channels();
@@ -194,8 +210,8 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
     const int64_t sums_stride = halves * block;
     const int64_t n_sums = most_rows * sums_stride;
     auto* sums = thread_scratch_[static_cast<size_t>(thread)].get<float>(
-        n_sums + (few.decodes ? block * in : 0));
-    float* decoded = sums + n_sums;
+        n_sums + (decodes ? block * channel_bytes / 4 + 1 : 0));
+    auto* decoded = static_cast<std::byte*>(static_cast<void*>(sums + n_sums));
     for (int64_t begin = first; begin < last;) {
       const int64_t index = begin / rounded;
       const int64_t c = begin % rounded;
@@ -213,10 +229,9 @@ void CpuBackend::multiply_few_rows(std::span<const Product> products) {
         DotTask part = rows;
         part.weights = product.weight.row(half * channels + c);
         part.channels = result.channels;
-        if (few.decodes) {
+        if (decodes) {
           for (int64_t i = 0; i < part.channels; ++i) {
-            product.weight.decode(half * channels + c + i, 0,
-                                  {decoded + i * in, static_cast<size_t>(in)});
+            decode_channel(product.weight, half * channels + c + i, decoded + i * channel_bytes);
           }
           part.weights = decoded;
         }

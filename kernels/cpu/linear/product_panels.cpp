@@ -50,8 +50,11 @@ const float* CpuBackend::widen_weights(const Weight& weight, int64_t row, int64_
     case WeightFormat::int8:
       kernels_.widen_i8(reinterpret_cast<const int8_t*>(from), count, room);
       break;
-    default:
-      weight.decode(row, first, {room, static_cast<size_t>(count)});
+    case WeightFormat::int4: {
+      std::array<int8_t, kBlockInputs> integers;
+      weight.decode(row, first, std::span(integers.data(), static_cast<size_t>(count)));
+      kernels_.widen_i8(integers.data(), count, room);
+    }
   }
   return room;
 }

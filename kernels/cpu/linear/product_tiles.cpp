@@ -27,16 +27,18 @@ constexpr int64_t kMostRows = 256;  // that are packed at a time
 
 /// The layout of a product's weights in blocks.
 struct Channels {
-  Channels(const Weight& weight, int64_t step, int64_t n_halves)
-      : data(static_cast<const std::byte*>(weight.data)),
-        bytes(weight.row_bytes()),
+  Channels(const Weight& of, int64_t step, int64_t n_halves)
+      : weight(of),
+        decodes(multiplied_format(of.format) != of.format),
+        bytes(row_bytes(multiplied_format(of.format), of.cols)),
         step_bytes(step),
         tiles_k((bytes + step - 1) / step),
         halves(n_halves),
-        second(n_halves == 2 ? weight.rows / 2 : 16) {}
+        second(n_halves == 2 ? of.rows / 2 : 16) {}
 
-  const std::byte* data;
-  int64_t bytes;  // of a channel
+  const Weight& weight;
+  bool decodes;   // to the format that tiles are of
+  int64_t bytes;  // of a channel, in that format
   int64_t step_bytes;
   int64_t tiles_k;  // steps of a channel, the last perhaps in part
   int64_t halves;
@@ -51,16 +53,20 @@ struct Place {
   int64_t c = 0;
 };
 
-/// Whole tiles would read past the channels: copies a block of `count` channels from `c` on, padded
-/// with zeros to [32, tiles_k * step_bytes].
+/// Where whole tiles would read past the channels, or these are decoded: copies a block of `count`
+/// channels from `c` on, padded with zeros to [32, tiles_k * step_bytes].
 void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* padded) {
   const int64_t row = channels.tiles_k * channels.step_bytes;
   std::memset(padded, 0, static_cast<size_t>(kTileChannels * row));
   for (int64_t i = 0; i < kTileChannels; ++i) {
     if ((channels.halves == 2 ? i % 16 : i) >= count) continue;
     const int64_t channel = c + (i < 16 ? i : channels.second + i - 16);
-    std::memcpy(padded + i * row, channels.data + channel * channels.bytes,
-                static_cast<size_t>(channels.bytes));
+    if (channels.decodes) {
+      decode_channel(channels.weight, channel, padded + i * row);
+    } else {
+      std::memcpy(padded + i * row, channels.weight.row(channel),
+                  static_cast<size_t>(channels.bytes));
+    }
   }
 }
 
@@ -122,13 +128,13 @@ void CpuBackend::multiply_tiles(const Product& product) {
             return {end_of(at), 0, end_of(at)};
           };
           const auto weights_at = [&](const Place& at) {
-            return channels.data + at.c * channels.bytes + at.k * channels.step_bytes;
+            return channels.weight.row(at.c) + at.k * channels.step_bytes;
           };
           const auto source_at = [&](const Place& at) -> TileSource {
             if (at.begin >= last) return {};
             const int64_t count_k = std::min(range, tiles_k - at.k);
             const int64_t count = std::min(step, last - at.c);
-            if (count == step && channels.bytes % channels.step_bytes == 0) {
+            if (!channels.decodes && count == step && channels.bytes % channels.step_bytes == 0) {
               const std::byte* from = weights_at(at);
               return {from, from + channels.second * channels.bytes, channels.bytes, count_k};
             }
@@ -149,7 +155,8 @@ void CpuBackend::multiply_tiles(const Product& product) {
             task.tiles_k = std::min(range, tiles_k - at.k);
             task.next = source_at(next);
             task.next_weights = gathered[1];
-            if (then.c + step <= last) task.ahead = weights_at(then) - weights_at(next);
+            if (!channels.decodes && then.c + step <= last)
+              task.ahead = weights_at(then) - weights_at(next);
             task.packed = packed + at.k * packed_step;
             task.group_bytes = group_bytes;
             task.groups = groups;

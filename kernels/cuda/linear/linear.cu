@@ -14,8 +14,8 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// Other formats, and i8 weights whose inputs keep 16 bits, are decoded to bf16 first (widen.cu),
-// and are bf16 here.
+// int4 weights are decoded to i8 first, integers whose inputs keep 16 bits to bf16 (widen.cu), and
+// are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is

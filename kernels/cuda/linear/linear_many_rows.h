@@ -50,15 +50,16 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
 bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
                             const Queue& queue);
 
-/// Whether weights are decoded to bf16 before they are multiplied, but for those of experts.
-bool is_widened(WeightFormat format, int32_t input_bits);
+/// The format that weights are multiplied in, but for those of experts: their own, or what they are
+/// decoded to before each product.
+WeightFormat widened_format(WeightFormat format, int32_t input_bits);
 
 /// Kernels read weights before they wait for the kernel ahead: those that earlier kernels have
 /// written are there for all that are launched after this.
 void finish_weights(const Queue& queue);
 
-/// What weights take that are.
-size_t widened_bytes(int64_t rows, int64_t cols);
+/// What weights take that are decoded to `widened`.
+size_t widened_bytes(WeightFormat widened, int64_t rows, int64_t cols);
 
 /// What gated_linear() does at a time where the gate is not fused: products in memory [rows,
 /// width].

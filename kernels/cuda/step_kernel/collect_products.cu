@@ -27,7 +27,8 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     (weight.quantizes_inputs() || weight.format == WeightFormat::f32 ||
+                     ((weight.format == WeightFormat::int8 && weight.quantizes_inputs()) ||
+                      weight.format == WeightFormat::f32 ||
                       (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
   const size_t kept = dtype_size(weight.format == WeightFormat::int8 ? DType::i8 : act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&

@@ -43,6 +43,8 @@ inline const std::vector<WeightFormat> kFloatFormats =
     kSanitized ? std::vector{WeightFormat::f32, WeightFormat::bf16}
                : std::vector{WeightFormat::f32, WeightFormat::f16, WeightFormat::bf16};
 
+constexpr bool is_bytes(DType dtype) { return dtype == DType::i8 || dtype == DType::packed; }
+
 /// A matrix on the host. Every byte that is not an element, and every element not yet set, is 0xff:
 /// a NaN in each floating type.
 struct HostTensor {
@@ -65,7 +67,7 @@ struct HostTensor {
   }
   void set(int64_t row, int64_t col, float value) {
     const auto index = static_cast<size_t>(row * stride + col);
-    if (dtype == DType::i8) {
+    if (is_bytes(dtype)) {
       bytes[index] = static_cast<std::byte>(static_cast<int8_t>(value));
     } else {
       store_float(bytes.data(), dtype, index, value);
@@ -99,7 +101,7 @@ inline HostTensor random_tensor(Random& random, DType dtype, int64_t rows, int64
   std::uniform_int_distribution<int> bytes(-127, 127);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      tensor.set(r, c, dtype == DType::i8 ? static_cast<float>(bytes(random)) : normal(random));
+      tensor.set(r, c, is_bytes(dtype) ? static_cast<float>(bytes(random)) : normal(random));
     }
   }
   return tensor;

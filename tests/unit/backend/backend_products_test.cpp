@@ -52,10 +52,11 @@ class BackendProducts : public BackendTest {
   /// - float32 sums: four deviations, of the sum of magnitudes;
   /// - f32 x beside 16-bit weights, which a backend may round to their type: six deviations of
   ///   relative errors that are uniform within the unit roundoff;
-  /// - x beside int8 weights, which a backend may quantize by row to eight bits: six deviations of
+  /// - x beside integer weights, which a backend may quantize by row to eight bits: six deviations
+  /// of
   ///   errors uniform within half a step; of a row that is rotated first, likewise of what three
   ///   roundings to bf16 change;
-  /// - int8 weights whose inputs keep 16 bits, and formats that are decoded: both may become bf16.
+  /// - integer weights whose inputs keep 16 bits: they may become bf16.
   static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
     const WeightFormat format = weight.format;
     const bool rounded =
@@ -86,7 +87,7 @@ class BackendProducts : public BackendTest {
         double bound = 4 * std::sqrt(static_cast<double>(x.cols)) * 0x1p-24 * magnitudes;
         if (rounded) {
           bound += 6 * unit_roundoff(stored_type(format)) * std::sqrt(products_squared / 3);
-        } else if (format == WeightFormat::int8 && weight.input_bits == 8) {
+        } else if (is_integer(format) && weight.input_bits == 8) {
           bound += 6 * largest / 127.0 * std::sqrt(weights_squared / 12);
         } else if (!is_float(format)) {
           bound += 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);

@@ -31,7 +31,7 @@ struct HostWeight {
   }
 };
 
-/// So that results are about as large as inputs. Half of those of int8 are rotated.
+/// So that results are about as large as inputs. Half of those of integers are rotated.
 inline HostWeight random_weight(Random& random, WeightFormat format, int64_t outputs,
                                 int64_t inputs) {
   const float deviation = 1.0F / std::sqrt(static_cast<float>(inputs));
@@ -39,7 +39,7 @@ inline HostWeight random_weight(Random& random, WeightFormat format, int64_t out
   weight.values = random_tensor(random, stored_type(format), outputs,
                                 stored_columns(format, inputs), 0, deviation);
   const ScaleShape shape = scale_shape(format, inputs);
-  const float element = format == WeightFormat::int4 ? 4.6F : 73;  // the deviation of its integers
+  const float element = format == WeightFormat::int4 ? 45 : 73;  // the deviation of its integers
   weight.scales = HostTensor(stored_type(shape.format), outputs, shape.columns);
   std::uniform_real_distribution<float> factor(0.5F, 1.5F);
   for (int64_t o = 0; o < outputs; ++o) {
@@ -47,7 +47,7 @@ inline HostWeight random_weight(Random& random, WeightFormat format, int64_t out
       weight.scales.set(o, c, factor(random) * deviation / element);
     }
   }
-  weight.rotated = format == WeightFormat::int8 && random() % 2 == 0;
+  weight.rotated = is_integer(format) && random() % 2 == 0;
   return weight;
 }
 
@@ -75,13 +75,14 @@ class DeviceWeight {
 
 /// The weights beside which a row's result has the same bits whatever the number of rows. For
 /// 16-bit ones this holds on tensor cores and tiles, which round activations; float sums are so
-/// exact that their order does not matter to a text. For int8 it holds where integers are added.
+/// exact that their order does not matter to a text. For integers it holds where they are added.
 inline std::vector<WeightFormat> formats_summed_in_order(const Backend& backend) {
   const std::string device = backend.description();
   const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
-  if (has("CUDA")) return {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16};
-  if (has("AMX") || has("BF16")) return {WeightFormat::int8, WeightFormat::bf16};
-  if (has("VNNI") || has("AVX2")) return {WeightFormat::int8};
+  using enum WeightFormat;
+  if (has("CUDA")) return {int8, int4, bf16, f16};
+  if (has("AMX") || has("BF16")) return {int8, int4, bf16};
+  if (has("VNNI") || has("AVX2")) return {int8, int4};
   return {};
 }
 

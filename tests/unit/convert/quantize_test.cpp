@@ -47,7 +47,9 @@ TEST(Quantize, Int4GroupsComeBackAsNearAsTheirLevelsAllow) {
     std::vector<float> decoded(size);
     decode_row(kFormat, bytes.data(), scales.data(), 0, decoded);
     double error = 0;
-    double plain_error = 0;  // with a scale of the largest magnitude / 7
+    // With a scale of each group's largest magnitude / 7. Steps are whole multiples of the row's
+    // scale, so that groups of a single weight are not as exact.
+    double plain_error = 0;
     double norm = 0;
     for (size_t first = 0; first < size; first += kInt4Group) {
       const auto group = std::span(row).subspan(first, std::min<size_t>(kInt4Group, size - first));
@@ -58,43 +60,56 @@ TEST(Quantize, Int4GroupsComeBackAsNearAsTheirLevelsAllow) {
         norm += double{group[i]} * group[i];
       }
     }
-    EXPECT_LE(error, plain_error * (1 + 1e-3) + 1e-6 * norm) << size;
+    EXPECT_LE(error, plain_error + 2e-5 * norm) << size;
     EXPECT_NEAR(result.squared_error, error, 1e-4 * norm) << size;
     EXPECT_NEAR(result.squared_norm, norm, 1e-5 * norm) << size;
-    // A part that begins at a group is what the whole has there.
-    if (size <= kInt4Group) continue;
-    std::vector<float> part(size - kInt4Group);
-    decode_row(kFormat, bytes.data(), scales.data(), kInt4Group, part);
-    EXPECT_TRUE(std::ranges::equal(part, std::span(decoded).subspan(kInt4Group))) << size;
+    // A part that begins at a block is what the whole has there.
+    if (size <= kInt4Block) continue;
+    std::vector<float> part(size - kInt4Block);
+    decode_row(kFormat, bytes.data(), scales.data(), kInt4Block, part);
+    EXPECT_TRUE(std::ranges::equal(part, std::span(decoded).subspan(kInt4Block))) << size;
   }
 }
 
 TEST(Quantize, Int4KeepsWhatItHoldsExactly) {
   std::vector<float> row;
   for (int i = 0; i < 2 * kInt4Group; ++i) {
-    row.push_back(static_cast<float>(i % 16 - 8) * (i < kInt4Group ? 0.25F : 3));
+    row.push_back(static_cast<float>(i % 16 - 8) * (i < kInt4Group ? 0.25F : 3.75F));
   }
-  std::vector<std::byte> bytes(2 * kInt4Group / 2);
-  std::vector<std::byte> scales(2 * sizeof(Float16));
-  EXPECT_EQ(quantize_row_int4(row, bytes.data(), scales.data()).squared_error, 0);
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, 64)));
+  std::vector<std::byte> scales(sizeof(float));
+  EXPECT_NEAR(quantize_row_int4(row, bytes.data(), scales.data()).squared_error, 0, 1e-8);
   std::vector<float> decoded(row.size());
   decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
-  EXPECT_EQ(decoded, row);
-  // Column 0 is the lower half of the first byte, and column 16 its upper half: -8 both.
-  EXPECT_EQ(bytes[0], std::byte{0});
-  EXPECT_EQ(bytes[1], std::byte{0x11});
+  for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(decoded[i], row[i], 1e-5) << i;
+  // Steps 1 and 15 of the scale, offsets of 8 of them. Column 0 is the lower half of its byte, and
+  // column 16 the upper half: -8 both.
+  EXPECT_EQ(bytes[0], std::byte{0x81});
+  EXPECT_EQ(bytes[1], std::byte{0x8F});
+  EXPECT_EQ(bytes[kInt4CodeBytes], std::byte{0});
+  EXPECT_EQ(bytes[kInt4CodeBytes + 1], std::byte{0x11});
 }
 
 TEST(Quantize, Int4OfZerosIsZerosAndOfNanNothing) {
-  std::vector<std::byte> bytes(kInt4Group / 2);
-  std::vector<std::byte> scales(sizeof(Float16));
   std::vector<float> row(kInt4Group, 0.0F);
+  std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, kInt4Group)));
+  std::vector<std::byte> scales(sizeof(float));
   EXPECT_TRUE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
   std::vector<float> decoded(row.size(), 1);
   decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
   EXPECT_EQ(decoded, row);
   row[3] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
+}
+
+// An int4 matrix is an int8 one whatever its bytes are.
+TEST(Quantize, Int4LevelsAreBytes) {
+  for (int code = 0; code < 256; ++code) {
+    const Int4Levels levels(static_cast<std::byte>(code));
+    EXPECT_EQ(levels.step, code % 16);
+    EXPECT_GE(levels[0], -127) << code;
+    EXPECT_LE(levels[15], 127) << code;
+  }
 }
 
 TEST(Quantize, RoundsToNearest) {
