@@ -29,10 +29,12 @@ constexpr int kResultsThere = 2;
 
 template <typename T, int kDim, KvFormat kFormat>
 struct Shared {
-  static constexpr int kBlocks = kDim <= 64 ? 3 : kDim <= 128 ? 2 : 1;  // of a multiprocessor
-  // As many bytes of codes on their way.
-  static constexpr int kStages =
-      (kDim <= 64 ? 3 : 2) * (kFormat == KvFormat::plain ? 1 : static_cast<int>(sizeof(T)));
+  // Codes take half of the memory, and more instructions: another block's warps do some meanwhile.
+  static constexpr bool kIsCoded = kFormat != KvFormat::plain;
+  static constexpr int kBlocks = kDim <= 64    ? 3
+                                 : kDim <= 128 ? (kIsCoded ? 3 : 2)
+                                               : 1;  // of a multiprocessor
+  static constexpr int kStages = kDim <= 64 ? (kIsCoded ? 6 : 3) : kDim > 128 && kIsCoded ? 4 : 2;
   static constexpr int kPageBytes = head_bytes<T, kFormat>(kDim);  // at most
 
   struct Stage {  // pages, each from a multiple of its bytes on

@@ -20,6 +20,41 @@ __device__ inline float scale_of(KvScale scale) {
   return __uint_as_float(uint32_t{scale.bits} << 16);
 }
 
+/// Rotates a block of kEach · 32 elements in shared memory: by a warp, in registers.
+template <int kEach>
+__device__ inline void rotate_block_of(float* block) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  constexpr float kFactor = kEach == 2 ? 0.125F : 0.0625F;  // 1 / sqrt(64), 1 / sqrt(256)
+  static_assert(kEach == 2 || kEach == 8);
+  float elements[kEach];
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const int i = lane + k * kWarp;
+    elements[k] = block[i] * (hadamard_negates(i) ? -kFactor : kFactor);
+  }
+#pragma unroll
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+#pragma unroll
+    for (float& element : elements) {
+      const float other = __shfl_xor_sync(kAllLanes, element, distance);
+      element = (lane & distance) != 0 ? other - element : element + other;
+    }
+  }
+#pragma unroll
+  for (int distance = 1; distance < kEach; distance *= 2) {
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if ((k & distance) != 0) continue;
+      const float a = elements[k];
+      const float b = elements[k + distance];
+      elements[k] = a + b;
+      elements[k + distance] = a - b;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) block[lane + k * kWarp] = elements[k];
+}
+
 /// Rotates a head's elements in shared memory, which the warp's lanes have written: by a warp.
 __device__ inline void rotate_head_elements(float* head, int dim) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -27,6 +62,15 @@ __device__ inline void rotate_head_elements(float* head, int dim) {
   for (int first = 0; first < dim;) {
     const auto n = static_cast<int>(hadamard_block(dim - first));
     float* block = head + first;
+    first += n;
+    if (n == 64) {
+      rotate_block_of<2>(block);
+      continue;
+    }
+    if (n == 256) {
+      rotate_block_of<8>(block);
+      continue;
+    }
     const float factor = 1.0F / sqrtf(static_cast<float>(n));
     for (int i = lane; i < n; i += kWarp) block[i] *= hadamard_negates(i) ? -factor : factor;
     __syncwarp();
@@ -40,8 +84,8 @@ __device__ inline void rotate_head_elements(float* head, int dim) {
       }
       __syncwarp();
     }
-    first += n;
   }
+  __syncwarp();
 }
 
 /// A number of at most 448 rounded to nearest even.
