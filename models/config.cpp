@@ -83,7 +83,8 @@ KvGeometry kv_read(const AttentionConfig& attention) {
   return {.n_heads = attention.n_kv_heads,
           .k_head_dim = attention.head_dim,
           .v_head_dim = attention.v_head_dim(),
-          .window = attention.window};
+          .window = attention.window,
+          .exact = attention.sinks};
 }
 
 namespace {
@@ -101,7 +102,8 @@ std::optional<KvGeometry> geometry_of(const LatentAttentionConfig& attention) {
   return KvGeometry{.n_heads = 1,
                     .k_head_dim = attention.kept_dim(),
                     .v_head_dim = attention.kv_rank,
-                    .values_in_keys = true};
+                    .values_in_keys = true,
+                    .exact = true};
 }
 
 }  // namespace
@@ -422,7 +424,8 @@ void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig&
                std::to_string(source) + ", which is none before it");
   }
   std::optional<KvGeometry> kept = kv_geometry(config.layer(source));
-  const KvGeometry read = kv_read(attention);
+  KvGeometry read = kv_read(attention);
+  read.exact = kept && kept->exact;
   // Positions that no longer layer sees are given up.
   const bool sees_more =
       kept && kept->window > 0 && (read.window == 0 || read.window > kept->window);

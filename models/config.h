@@ -273,6 +273,9 @@ struct KvGeometry {
   int64_t v_head_dim = 0;
   int64_t window = 0;           ///< see AttentionRule
   bool values_in_keys = false;  ///< see KvLayer
+  /// Never rounded to codes of fewer bits (KvFormat): latents, of which all heads' keys and values
+  /// are made; and beside sinks, where that was never measured.
+  bool exact = false;
 
   // Elements of a token's keys, and of its values where these are kept beside them.
   [[nodiscard]] int64_t k_dim() const { return n_heads * k_head_dim; }

@@ -112,6 +112,12 @@ class CudaBackend final : public Backend {
   void rope_append(const BatchView& batch, const Matrix& qkv, int n_heads, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
+  /// Attention over pages as they are; the tokens' own keys and values are there.
+  void attend_plainly(const AttentionArguments& arguments,
+                      const BatchView& batch);  // attention/attention.cu
+  /// The same of sequences [first, last) of a batch over codes, which are widened first.
+  void attend_widened(const AttentionArguments& arguments, const BatchView& batch, int32_t first,
+                      int32_t last);  // attention/attention_widened.cu
   /// Attention over values in keys, of the sequences with at most so many queries.
   void attend_to_latents(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const KvLayer& kv, const AttentionRule& rule, int32_t most_queries,
@@ -152,6 +158,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
   DeviceBuffer rotated_;      ///< rows, see rows_for()
+  DeviceBuffer coded_;        ///< keys and values made of codes
   DeviceBuffer products_;     ///< gate and up products before the activation
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
   size_t n_noted_ = 0;

@@ -5,6 +5,7 @@
 #include "kernels/cuda/rope.cuh"
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/kv_codes.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/held_row.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -15,6 +16,7 @@ namespace faststream {
 namespace {
 
 constexpr int kHeadsPerBlock = 8;
+constexpr int kCodedHeads = 4;
 constexpr int kWide = kHeldEach;  // 16-bit elements of a 16-byte access
 constexpr int kWideThreads = 128;
 
@@ -200,6 +202,60 @@ __global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel
   }
 }
 
+// The same of pages of codes: queries and keys are rotated once more, and what is kept is rounded,
+// in shared memory.
+template <typename T>
+__global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(RopeArguments a,
+                                                                               T* qkv) {
+  __shared__ float heads[kCodedHeads][kLargestHeadDim];
+  begin_kernel();
+  const int64_t token = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y * kCodedHeads + threadIdx.y);
+  if (head >= a.n_all_heads) return;
+  float* elements = heads[threadIdx.y];
+  const int dim = a.kv.head_dim;
+  T* row = qkv + token * a.qkv_stride;
+  const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
+  const int32_t position = a.positions[token];
+  const HeadTransform& transform = a.transform;
+  const auto keep = [&](int i, float value) { elements[i] = value; };
+  if (head < a.n_heads) {
+    const float factor = query_factor(transform, position);
+    T* query = row + static_cast<int64_t>(head) * dim;
+    transform_head(query, dim, transform,
+                   weights_of_head(transform.q_weight, transform.q_bias, head, dim), cos_sin,
+                   a.rotated_dims, [&](int i, float value) { elements[i] = value * factor; });
+    rotate_head_elements(elements, dim);
+    for (int i = static_cast<int>(threadIdx.x); i < dim; i += kWarp) {
+      query[i] = from_float<T>(elements[i]);
+    }
+    return;
+  }
+
+  const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
+  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                    position / kPageTokens];
+  const int64_t head_of_page = page * a.kv.n_kv_heads + kv_head;
+  const int first_value = a.n_heads + a.kv.n_kv_heads;
+  if (head < first_value) {
+    transform_head(row + static_cast<int64_t>(head) * dim, dim, transform,
+                   weights_of_head(transform.k_weight, transform.k_bias, kv_head, dim), cos_sin,
+                   a.rotated_dims, keep);
+    rotate_head_elements(elements, dim);
+    encode_head(a.kv.format, elements, dim, position % kPageTokens,
+                static_cast<std::byte*>(a.kv.k) + head_of_page * a.kv.k_head_bytes());
+    return;
+  }
+  HeadTransform of_values = transform;
+  if (transform.v_weight == nullptr) of_values.norm = NormKind::none;
+  const int v_dim = a.kv.v_head_dim;
+  transform_head(
+      row + static_cast<int64_t>(first_value) * dim + static_cast<int64_t>(kv_head) * v_dim, v_dim,
+      of_values, weights_of_head(transform.v_weight, nullptr, kv_head, v_dim), cos_sin, 0, keep);
+  encode_head(a.kv.format, elements, v_dim, position % kPageTokens,
+              static_cast<std::byte*>(a.kv.v) + head_of_page * a.kv.v_head_bytes());
+}
+
 // The same for heads that are rotated as a whole, without norms, and pages of their type: a block
 // for each token, a thread for eight pairs of several heads, whose rotations it loads once.
 template <typename T>
@@ -347,8 +403,18 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_h
                                 .n_all_heads = n_all_heads,
                                 .transform = transform,
                                 .kv = kv};
-  if (n_all_heads == n_heads && is_identity(arguments)) return;
+  if (n_all_heads == n_heads && is_identity(arguments) && !kv.is_coded()) return;
   const Queue queue = this->queue();
+  if (kv.is_coded()) {
+    with_float_type(qkv.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      queue.launch(
+          "rounding keys and values", rope_append_codes_kernel<T>,
+          {dim3(batch.n_tokens, ceil_div(n_all_heads, kCodedHeads)), dim3(kWarp, kCodedHeads)},
+          arguments, static_cast<T*>(qkv.data));
+    });
+    return;
+  }
   const Matrix kv_rows = qkv.columns(q_dim, qkv.cols - q_dim);
   if (is_copied(arguments, kv_rows)) {
     queue.launch("storing keys and values", append_kernel, {batch.n_tokens, kWideThreads},

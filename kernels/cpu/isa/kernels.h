@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backend/activation.h"
+#include "support/kv_format.h"
 
 namespace faststream {
 
@@ -77,8 +78,9 @@ struct AttentionTask {
   const void* v = nullptr;
   int64_t v_stride = 0;  ///< elements from a token's value to the next one's
   FloatType type = FloatType::f32;
+  KvFormat format = KvFormat::plain;  ///< another: codes in place of elements of `type`
   const int32_t* pages = nullptr;
-  int64_t k_page_stride = 0;  ///< elements from a page of keys to the next
+  int64_t k_page_stride = 0;  ///< elements, or codes, from a page of keys to the next
   int64_t v_page_stride = 0;
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
@@ -202,8 +204,8 @@ inline constexpr int kMaxPageTokens = 32;
 /// Floats of AttentionTask::scratch.
 constexpr int64_t attention_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t padded = (head_dim + 15) / 16 * 16 + (v_head_dim + 15) / 16 * 16;
-  return kMaxAttentionRows * padded + kMaxPageTokens * (padded + 16) +
-         kMaxAttentionRows * (kMaxPageTokens + 2);
+  return kMaxAttentionRows * padded + kMaxPageTokens * (padded + 48) +
+         kMaxAttentionRows * (kMaxPageTokens + 2) + 2 * kMaxPageTokens;
 }
 
 /// Logits are searched in blocks of so many: a search skips a block by its largest logit.
