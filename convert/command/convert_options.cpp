@@ -44,15 +44,15 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
   app.add_option(
       "CHECKPOINT", options.checkpoint,
-      "A Hugging Face folder (config.json, *.safetensors, a tokenizer), a GGUF file or a "
-      "llama2.c .bin file");
+      "A Hugging Face folder (config.json, *.safetensors or pytorch_model.bin, a tokenizer), "
+      "quantized already (GPTQ, AWQ, FP8 and others) or not, a GGUF file or a llama2.c .bin file");
   app.add_option("-o,--output", options.output, "The model file to write")
       ->check(output_file())
       ->type_name("FILE");
   app.add_option("--dtype", options.dtype,
                  "Type of the weights: f32, f16, bf16, int8 (one scale for each output channel) or "
                  "int4 (4.25 bits; the output matrix int8); default: the checkpoint's own, bf16 "
-                 "for GGUF's quantized ones")
+                 "for quantized ones")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,

@@ -155,10 +155,10 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->check(named_file())
       ->needs(quality)
       ->type_name("FILE");
-  app.add_option("-c,--context", options.context, "Tokens of the windows that the text is cut into")
+  app.add_option("-c,--context", options.context,
+                 "Tokens of the windows that the text is cut into [512]")
       ->check(whole_number<int64_t>(3))
-      ->needs(quality)
-      ->capture_default_str();
+      ->needs(quality);
   app.footer(R"(
 Examples:
   faststream-bench --shape llama-2-7b --dtype int8 --prompt 512,2048

@@ -47,8 +47,8 @@ struct BenchOptions {
 
   std::string quality;               ///< a text: what models make of it is measured instead
   std::vector<std::string> recipes;  ///< of a checkpoint's; empty: all formats
-  std::string against;    ///< the model file to compare with; empty: the checkpoint in f32
-  int64_t context = 512;  ///< tokens of a window of the text
+  std::string against;  ///< the model file to compare with; empty: the checkpoint in f32
+  int64_t context = 0;  ///< tokens of a window of the text; 0: 512, or the model's
 };
 
 /// Adds the options to `app`, bound to `options`.

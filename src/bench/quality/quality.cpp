@@ -15,9 +15,11 @@
 #include "bench/report.h"
 #include "convert/command/convert_options.h"
 #include "convert/pipeline.h"
+#include "engine/load_weights.h"
 #include "engine/loaded_model.h"
 #include "engine/runner.h"
 #include "model_file/layout.h"
+#include "model_file/model_file.h"
 #include "program/input.h"
 #include "program/interrupt.h"
 #include "program/output.h"
@@ -90,10 +92,16 @@ ConvertOptions conversion_of(Making making, const std::string& checkpoint,
   return conversion;
 }
 
+int64_t context_of(const fs::path& path, const BenchOptions& options) {
+  constexpr int64_t kWindow = 512;
+  if (options.context > 0) return options.context;
+  return std::min(kWindow, read_config(ModelFile::open(path)).max_context);
+}
+
 std::unique_ptr<LoadedModel> load(const fs::path& path, const BenchOptions& options) {
   const EngineOptions engine{.device = options.device,
                              .threads = options.threads,
-                             .context = options.context,
+                             .context = context_of(path, options),
                              .slots = 1,
                              .check_interrupted = check_interrupted};
   auto model = std::make_unique<LoadedModel>(path, engine, kPerplexityStepTokens);
