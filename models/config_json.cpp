@@ -8,6 +8,7 @@
 
 #include "models/config.h"
 #include "models/tensor_plan.h"
+#include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
 
