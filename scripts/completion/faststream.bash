@@ -32,7 +32,7 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep-output --no-mtp --activation-bits
+      echo "-h --help --version -o --output --dtype --keep --keep-output --no-mtp --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;
