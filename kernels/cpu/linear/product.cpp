@@ -83,9 +83,9 @@ const TileKernels* CpuBackend::tiles_of(const Product& product) const {
   if (weight.format == WeightFormat::f32) return made(kernels_.tiles_f32);
   if (product.in_floats) return nullptr;
   if (weight.quantizes_inputs()) {
+    if (weight.format != WeightFormat::int4) return made(kernels_.tiles_i8);
     const TileKernels& stored = kernels_.tiles_i4;
-    const bool as_stored = weight.format == WeightFormat::int4 &&
-                           (stored.multiply != nullptr || product.x.rows <= stored.most_dot_rows);
+    const bool as_stored = stored.multiply != nullptr || product.x.rows <= stored.most_dot_rows;
     return made(as_stored ? stored : kernels_.tiles_i8);
   }
   switch (weight.format) {
