@@ -66,7 +66,7 @@ const SourceTensor& Checkpoint::require(std::string_view name,
                 "\" has the shape " + shape_text(tensor->shape) +
                 ", but the configuration asks for " + shape_text(shape));
   }
-  if (tensor->format->decode == nullptr) {
+  if (!tensor->has_values()) {
     throw Error(files_.at(tensor->file).path().string() + ": tensor \"" + tensor->name +
                 "\" has elements of the type " + std::string(tensor->format->name) +
                 ", which cannot be converted; F64, F32, F16 and BF16 can");
@@ -75,39 +75,7 @@ const SourceTensor& Checkpoint::require(std::string_view name,
 }
 
 void Checkpoint::read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const {
-  if (!tensor.first_bytes) {
-    return files_.at(tensor.file).read(tensor.offset + tensor.format->bytes(first), out);
-  }
-  const auto bytes = static_cast<size_t>(tensor.format->block_bytes);
-  const size_t count = out.size() / bytes;
-  const auto first_block = static_cast<uint64_t>(first / tensor.format->block_elements);
-  std::vector<std::byte> firsts(count);
-  std::vector<std::byte> rest(count * (bytes - 1));
-  files_.at(tensor.first_bytes->file).read(tensor.first_bytes->offset + first_block, firsts);
-  files_.at(tensor.file).read(tensor.offset + first_block * (bytes - 1), rest);
-  for (size_t i = 0; i < count; ++i) {
-    out[i * bytes] = firsts[i];
-    std::copy_n(rest.begin() + static_cast<std::ptrdiff_t>(i * (bytes - 1)), bytes - 1,
-                out.begin() + static_cast<std::ptrdiff_t>(i * bytes + 1));
-  }
-}
-
-bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b) {
-  if (a.format != b.format || a.shape != b.shape) return false;
-  constexpr int64_t kPieceBlocks = int64_t{1} << 20;
-  const auto block_bytes = static_cast<uint64_t>(a.format->block_bytes);
-  const auto n_blocks = static_cast<int64_t>(a.bytes() / block_bytes);
-  std::vector<std::byte> of_a;
-  std::vector<std::byte> of_b;
-  for (int64_t block = 0; block < n_blocks; block += kPieceBlocks) {
-    const auto count = static_cast<uint64_t>(std::min(kPieceBlocks, n_blocks - block));
-    of_a.resize(count * block_bytes);
-    of_b.resize(count * block_bytes);
-    weights.read(a, block * a.format->block_elements, of_a);
-    weights.read(b, block * b.format->block_elements, of_b);
-    if (of_a != of_b) return false;
-  }
-  return true;
+  files_.at(tensor.file).read(tensor.offset + tensor.format->bytes(first), out);
 }
 
 }  // namespace faststream::convert

@@ -17,28 +17,67 @@
 
 namespace faststream::convert {
 
-/// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps.
+struct SourceTensor;
+
+/// Numbers of a few bits in little-endian words, row after row of the tensor (or, of one that is
+/// transposed, column after column), which are called lines here.
+struct PackedNumbers {
+  int bits = 4;        ///< at most 8
+  int word_bits = 32;  ///< 8 or 32
+  /// Words hold as many as fit, or follow each other like one word.
+  bool across_words = false;
+  /// A word's numbers are neighbours in a line; or of neighbouring lines, at the same place.
+  enum class Along { line, lines };
+  Along along = Along::line;
+  /// Bits from the beginning of a line, or of a line of words, to that of the next: whole words, or
+  /// along a line at least whole numbers where none is across words.
+  int64_t pitch = 0;
+  /// Which number of a word each place from its lowest bits on holds; empty: in order.
+  std::vector<uint8_t> order = {};
+  std::vector<float> values = {};  ///< [2^bits], of each number
+};
+
+/// What makes values of a quantized tensor's numbers: a value is
+/// (number - zero) · scale · factor + addend, in float32 and in this order. Numbers share a scale
+/// in blocks, from the top left of each matrix; the last blocks of rows and columns may be smaller.
+struct BlockScaling {
+  /// Of a block; 0: blocks are `columns` numbers of the tensor one after the other, whatever rows
+  /// they are of.
+  int64_t rows = 1;
+  int64_t columns = 1;
+  std::shared_ptr<const SourceTensor> scales;           ///< [..., blocks of rows, of columns]
+  std::shared_ptr<const SourceTensor> zeros = nullptr;  ///< likewise; null: zeros
+  /// int32 [columns]: the block of columns that each belongs to; null: as `columns` has it.
+  std::shared_ptr<const SourceTensor> groups = nullptr;
+  bool divides = false;  ///< by the scale
+  float factor = 1;
+  float addend = 0;
+};
+
+/// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps, unless it says
+/// otherwise.
 struct SourceTensor {
   std::string name;
   const ElementFormat* format = &kF32Format;  ///< static; a row is whole blocks
   std::vector<int64_t> shape;
   size_t file = 0;      ///< number that Checkpoint::add_file() gave
   uint64_t offset = 0;  ///< of the first byte in that file
-  /// Where the first byte of each block lies, if not with the others: one after the other.
-  struct Place {
-    size_t file = 0;
-    uint64_t offset = 0;
-  };
-  std::optional<Place> first_bytes = {};
-  /// What elements are multiplied by, block by block of so many rows and columns from the top left;
-  /// the last blocks of rows and of columns may be smaller.
-  struct BlockFactors {
-    int64_t rows = 0;
-    int64_t columns = 0;
-    std::shared_ptr<const SourceTensor> factors = nullptr;  ///< [..., blocks of rows, of columns]
-  };
-  std::optional<BlockFactors> block_factors = {};
+  /// The file has the columns of the matrix one after the other, not its rows.
+  bool transposed = false;
+  /// How numbers lie in words, if they are not elements of `format`.
+  std::shared_ptr<const PackedNumbers> packed = nullptr;
+  /// What makes values of the numbers; null: they are the values.
+  std::shared_ptr<const BlockScaling> scaling = nullptr;
 
+  /// Of the tensor as one matrix, whose rows have all but the last dimension.
+  [[nodiscard]] int64_t columns() const { return shape.empty() ? 1 : shape.back(); }
+  /// Of each of its matrices, of which it has several if it has more than two dimensions.
+  [[nodiscard]] int64_t matrix_rows() const { return shape.size() < 2 ? 1 : shape.end()[-2]; }
+  /// Whether columns of a matrix lie together in the file, so that few of its rows at a time are
+  /// read from many places.
+  [[nodiscard]] bool lies_in_columns() const { return transposed; }
+  /// Whether its values can be read.
+  [[nodiscard]] bool has_values() const { return packed != nullptr || format->decode != nullptr; }
   [[nodiscard]] int64_t elements() const;
   [[nodiscard]] uint64_t bytes() const;
 };
@@ -70,8 +109,8 @@ class Checkpoint {
   /// Throws Error when there is no such tensor, its shape differs or its elements are no weights.
   [[nodiscard]] const SourceTensor& require(std::string_view name,
                                             std::span<const int64_t> shape) const;
-  /// Fills `out` with blocks of the tensor, from that on that begins with element `first`. Any
-  /// thread may call it.
+  /// Fills `out` with blocks of the tensor's elements as they lie in the file, from that on that
+  /// begins with element `first`. Any thread may call it.
   /// Throws Error when the file cannot be read.
   void read(const SourceTensor& tensor, int64_t first, std::span<std::byte> out) const;
 
@@ -80,8 +119,5 @@ class Checkpoint {
   std::vector<InputFile> files_;
   std::map<std::string, SourceTensor, std::less<>> tensors_;
 };
-
-/// Whether two tensors of a checkpoint have the same elements.
-bool same_bytes(const Checkpoint& weights, const SourceTensor& a, const SourceTensor& b);
 
 }  // namespace faststream::convert

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <utility>
 
+#include "convert/calibration/imatrix.h"
 #include "convert/families/predictors.h"
 #include "convert/weights/balance.h"
 #include "convert/weights/tensor_stream.h"
@@ -27,14 +28,6 @@ namespace faststream::convert {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A mistake in the command that can be seen before the checkpoint is read.
-void check_output(const ConvertOptions& options) {
-  std::error_code ignored;
-  if (options.force || !fs::exists(options.output, ignored)) return;
-  throw Error(options.output.string() +
-              ": already exists; choose another name or overwrite it with --force");
-}
 
 // An encoder without pooling makes nothing.
 void check_pooling(const SourceModel& source, const ConvertOptions& options) {
@@ -154,6 +147,29 @@ double relative_error(const TensorStream::Norms& norms) {
   return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
 }
 
+// What the quantized matrices are multiplied with, as far as that is known; null where nobody
+// asked.
+std::shared_ptr<const ActivationStatistics> statistics_of(const SourceModel& source,
+                                                          const ModelConfig& config,
+                                                          const ConvertOptions& options,
+                                                          ConvertReport& report) {
+  if (!options.imatrix && !options.statistics) return nullptr;
+  const std::vector<TensorPlan> quantized = quantized_matrices(config);
+  auto statistics = options.statistics;
+  if (options.imatrix) {
+    statistics = std::make_shared<const ActivationStatistics>(
+        read_imatrix(*options.imatrix, source, quantized));
+  }
+  report.n_quantized = quantized.size();
+  report.n_measured = static_cast<size_t>(std::ranges::count_if(quantized, [&](const auto& plan) {
+    for (int64_t part = 0; part < ActivationStatistics::parts_of(plan); ++part) {
+      if (statistics->find(plan.id, part) != nullptr) return true;
+    }
+    return false;
+  }));
+  return statistics;
+}
+
 // Gives the matrix and what gives its input their factors.
 void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
              const std::function<void(uint64_t)>& on_block,
@@ -215,6 +231,13 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
 
 }  // namespace
 
+void check_output(const ConvertOptions& options) {
+  std::error_code ignored;
+  if (options.force || !fs::exists(options.output, ignored)) return;
+  throw Error(options.output.string() +
+              ": already exists; choose another name or overwrite it with --force");
+}
+
 SourceModel open_source(const ConvertOptions& options) {
   SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
   if (options.no_mtp) leave_out_predictors(source);
@@ -226,6 +249,9 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   const WeightFormat format = options.format.value_or(source.weight_format);
   if (options.keep_output && is_float(format)) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8 and int4");
+  }
+  if ((options.imatrix || options.statistics) && is_float(format)) {
+    throw UsageError(std::string(options.imatrix ? "--imatrix" : "--calibrate") + kOfQuantized);
   }
   if (options.activation_bits && !is_integer(format)) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8 and int4");
@@ -263,6 +289,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const ModelConfig config = target_config(source.config, options);
   const std::vector<TensorPlan> plans = tensor_plan(config);
   const std::vector<TensorSpec> specs = make_specs(source, plans);
+  ConvertReport report;
+  const auto statistics = statistics_of(source, config, options, report);
 
   if (options.before_output) options.before_output();
   ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
@@ -280,7 +308,6 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     progress.update(bytes_read, bytes_to_read);
     if (options.check_interrupted) options.check_interrupted();
   };
-  ConvertReport report;
   std::map<TensorId, TensorStream::Factors> factors;
   for (size_t n = 0; n < plans.size(); ++n) {
     const TensorPlan& plan = plans[n];
@@ -330,6 +357,10 @@ void print_report(const ConvertReport& report, std::ostream& out) {
   if (!report.untaken_settings.empty()) {
     text << "settings of generation that are not taken over: " << to_text(report.untaken_settings)
          << '\n';
+  }
+  if (report.n_quantized > 0) {
+    text << "calibrated: the inputs of " << report.n_measured << " of " << report.n_quantized
+         << " quantized matrices are known\n";
   }
   for (const WeightFormat format : kWeightFormats) print_errors(report.errors, format, text);
   out << text.str();

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "convert/calibration/activation_statistics.h"
 #include "convert/source_model.h"
 #include "support/weight_format.h"
 
@@ -27,9 +29,12 @@ struct ConvertOptions {
   /// length 1.
   std::optional<Pooling> pooling = {};
   bool normalize = false;
-  bool no_mtp = false;         ///< leave out what predicts further tokens
-  bool force = false;          ///< overwrite `output`
-  bool show_progress = false;  ///< on a terminal
+  /// What matrices are multiplied with, for those that are quantized; null: it is not known.
+  std::shared_ptr<const ActivationStatistics> statistics = {};
+  std::optional<std::filesystem::path> imatrix = {};  ///< llama.cpp's file that says it instead
+  bool no_mtp = false;                                ///< leave out what predicts further tokens
+  bool force = false;                                 ///< overwrite `output`
+  bool show_progress = false;                         ///< on a terminal
   int threads = 1;
   /// Called between pieces of work; what it throws ends the conversion. May be empty.
   std::function<void()> check_interrupted;
@@ -52,9 +57,11 @@ struct ConvertReport {
   uint64_t file_bytes = 0;
   size_t n_tensors = 0;
   double seconds = 0;
-  std::vector<QuantizationError> errors;      ///< quantized tensors in file order
-  std::vector<LeftOut> left_out;              ///< of the checkpoint
-  std::vector<LeftOut> predictors;            ///< kept, which predict further tokens
+  std::vector<QuantizationError> errors;  ///< quantized tensors in file order
+  size_t n_measured = 0;            ///< of the quantized matrices: those whose inputs are known
+  size_t n_quantized = 0;           ///< 0: nothing was measured
+  std::vector<LeftOut> left_out;    ///< of the checkpoint
+  std::vector<LeftOut> predictors;  ///< kept, which predict further tokens
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };
@@ -65,12 +72,20 @@ struct ConvertReport {
 /// contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
+/// Throws Error when there is a file of the output's name that must not be overwritten: before
+/// anything is done that takes long.
+void check_output(const ConvertOptions& options);
+
 /// The checkpoint with all that is to be converted of it.
 SourceModel open_source(const ConvertOptions& options);
 
 /// The hyperparameters of the model file: the checkpoint's with the formats that `options` ask for.
 /// Throws UsageError when they make no sense together.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
+
+/// What is wrong with an option for quantized weights where there are none, after its name.
+inline constexpr const char* kOfQuantized =
+    ": has a meaning only where weights are quantized, as with --dtype int8 and int4";
 
 /// Bytes of the model file that convert_checkpoint() would write.
 uint64_t model_size(const SourceModel& source, const ConvertOptions& options);

@@ -776,4 +776,24 @@ std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
   return tensors;
 }
 
+TensorSizes sizes_of(std::span<const TensorPlan> tensors) {
+  TensorSizes sizes;
+  uint64_t bytes_of_matrices = 0;
+  uint64_t weights = 0;
+  for (const TensorPlan& tensor : tensors) {
+    uint64_t elements = 1;
+    for (const int64_t n : tensor.shape) elements *= static_cast<uint64_t>(n);
+    const auto columns = static_cast<uint64_t>(tensor.columns());
+    const uint64_t bytes =
+        elements / columns * static_cast<uint64_t>(tensor.bytes_of_columns(tensor.columns()));
+    sizes.bytes += bytes;
+    if (tensor.is_multiplied()) weights += elements;
+    if (tensor.is_multiplied() || tensor.role == TensorRole::scales) bytes_of_matrices += bytes;
+  }
+  if (weights > 0) {
+    sizes.bits_a_weight = 8 * static_cast<double>(bytes_of_matrices) / static_cast<double>(weights);
+  }
+  return sizes;
+}
+
 }  // namespace faststream

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -360,5 +361,13 @@ struct TensorPlan {
 /// follows X where that has a bias. Rows of Q and K are in Transformers' order (halves of what is
 /// rotated are the pairs' members).
 std::vector<TensorPlan> tensor_plan(const ModelConfig& config);
+
+/// What tensors take.
+struct TensorSizes {
+  uint64_t bytes = 0;        ///< of all of them
+  double bits_a_weight = 0;  ///< mean over the matrices that rows are multiplied with; their scales
+                             ///< count
+};
+TensorSizes sizes_of(std::span<const TensorPlan> tensors);
 
 }  // namespace faststream

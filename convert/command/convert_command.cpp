@@ -15,20 +15,6 @@
 namespace faststream::convert {
 namespace {
 
-// What decides the contents of the model file.
-ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommandOptions& options) {
-  ConvertOptions conversion;
-  conversion.checkpoint = checkpoint;
-  conversion.format = format_from_name(options.dtype);
-  conversion.keep_output = options.keep_output;
-  conversion.no_mtp = options.no_mtp;
-  if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
-  conversion.pooling = pooling_named(options.pooling);
-  conversion.normalize = options.normalize;
-  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
-  return conversion;
-}
-
 void convert(const ConvertCommandOptions& options) {
   if (options.checkpoint.empty()) {
     throw UsageError("CHECKPOINT is missing (see faststream-convert --help)");
@@ -43,6 +29,7 @@ void convert(const ConvertCommandOptions& options) {
   conversion.threads = options.threads == 0 ? available_threads() : options.threads;
   conversion.check_interrupted = check_interrupted;
   conversion.before_output = catch_interrupts;
+  add_statistics(options, conversion);
   const ConvertReport report = convert_checkpoint(conversion);
   if (!report.chat_template_fault.empty()) print_notice(report.chat_template_fault);
   if (!options.quiet) print_report(report, std::cerr);

@@ -1,11 +1,40 @@
 #include "convert/command/convert_options.h"
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <vector>
 
+#include "convert/calibration/calibrate.h"
+#include "convert/huggingface/sentence_transformers.h"
+#include "program/input.h"
 #include "program/option_values.h"
 
 namespace faststream::convert {
+
+ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommandOptions& options) {
+  ConvertOptions conversion;
+  conversion.checkpoint = checkpoint;
+  conversion.format = format_from_name(options.dtype);
+  conversion.keep_output = options.keep_output;
+  conversion.no_mtp = options.no_mtp;
+  if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
+  conversion.pooling = pooling_named(options.pooling);
+  conversion.normalize = options.normalize;
+  if (!options.tokenizer.empty()) conversion.tokenizer = options.tokenizer;
+  if (!options.imatrix.empty()) conversion.imatrix = options.imatrix;
+  return conversion;
+}
+
+void add_statistics(const ConvertCommandOptions& options, ConvertOptions& conversion) {
+  if (options.calibrate.empty()) return;
+  const CalibrationOptions calibration{.text = read_text_file(options.calibrate, "--calibrate"),
+                                       .device = options.device,
+                                       .threads = conversion.threads,
+                                       .show_progress = conversion.show_progress,
+                                       .check_interrupted = conversion.check_interrupted};
+  conversion.statistics =
+      std::make_shared<const ActivationStatistics>(calibrate(conversion, calibration));
+}
 
 void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.description(
@@ -14,14 +43,14 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.set_version_flag("--version", std::string("faststream ") + FASTSTREAM_VERSION);
   app.add_option(
       "CHECKPOINT", options.checkpoint,
-      "A Hugging Face folder (config.json, *.safetensors, a tokenizer), a GGUF file or a "
-      "llama2.c .bin file");
+      "A Hugging Face folder (config.json, *.safetensors or pytorch_model.bin, a tokenizer), "
+      "quantized already (GPTQ, AWQ, FP8 and others) or not, a GGUF file or a llama2.c .bin file");
   app.add_option("-o,--output", options.output, "The model file to write")
       ->check(output_file())
       ->type_name("FILE");
   app.add_option("--dtype", options.dtype,
                  "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
-                 "default: the checkpoint's own, bf16 for GGUF's quantized ones")
+                 "default: the checkpoint's own, bf16 for quantized ones")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
@@ -36,6 +65,20 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
          "too); default: 8")
       ->check(CLI::IsMember({8, 16}))
       ->type_name("N");
+  CLI::Option* calibrate =
+      app.add_option("--calibrate", options.calibrate,
+                     "A text (UTF-8, - for standard input) that the model is run over, to round "
+                     "less where its weights are multiplied with more; some 100 kB of what it will "
+                     "read")
+          ->type_name("FILE");
+  app.add_option("--imatrix", options.imatrix,
+                 "An importance matrix of llama.cpp that says the same")
+      ->excludes(calibrate)
+      ->type_name("FILE");
+  app.add_option("--device", options.device,
+                 "With --calibrate: what the model is run on: auto, cpu, cuda or cuda:N")
+      ->needs(calibrate)
+      ->type_name("DEVICE");
   app.add_option(
          "--tokenizer", options.tokenizer,
          "A tokenizer.json, SentencePiece .model, tekken.json or llama2.c tokenizer .bin instead "
@@ -61,7 +104,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
              "leave; takes --dtype, --keep-output, --no-mtp, --activation-bits and --tokenizer")
           ->type_name("PATH");
-  for (const char* name : {"CHECKPOINT", "--output", "--force", "--quiet", "--threads"}) {
+  for (const char* name :
+       {"CHECKPOINT", "--output", "--calibrate", "--force", "--quiet", "--threads"}) {
     check->excludes(app.get_option(name));
   }
   CLI::Option* show =
@@ -72,8 +116,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
           ->type_name("FILE");
   show->excludes(verify)->excludes(check);
   verify->excludes(check);
-  for (const char* option :
-       {"CHECKPOINT", "--output", "--tokenizer", "--check", "--show", "--verify"}) {
+  for (const char* option : {"CHECKPOINT", "--output", "--tokenizer", "--calibrate", "--imatrix",
+                             "--check", "--show", "--verify"}) {
     app.get_option(option)->check(named_file());
   }
   for (CLI::Option* option : of_conversions) {

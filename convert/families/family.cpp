@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "convert/huggingface/fp8_blocks.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -69,17 +68,6 @@ Found find_family(const JsonView& config) {
               " are not supported (README.md lists those that are)");
 }
 
-// But for MXFP4 and FP8 in blocks, whose tensors are read like any others.
-void refuse_quantized(const JsonView& config) {
-  const auto quantization = config.find("quantization_config");
-  if (!quantization) return;
-  const auto method = quantization->get<std::string>("quant_method", "");
-  if (method == "mxfp4" || has_fp8_blocks(config)) return;
-  config.fail("the checkpoint is already quantized" +
-              (method.empty() ? "" : " with " + in_quotes(method)) +
-              " (\"quantization_config\"); convert the original one");
-}
-
 struct NamedActivation {
   std::string_view name;
   Activation activation;
@@ -111,7 +99,6 @@ void lengthen_context(ModelConfig& model) {
 
 FamilyModel describe_family(const FamilySource& source, std::string_view where) {
   const auto [family, headless] = find_family(source.config);
-  refuse_quantized(source.config);
   FamilyModel model = family.describe(source);
   if (headless && model.config.encoder) {
     source.config.fail("encoder-decoders without an output matrix are not supported");

@@ -15,7 +15,7 @@ void set_experts(const ModelConfig& config, const Checkpoint& weights, TensorPar
     const auto tensor = [&](const std::string& name, int64_t rows, int64_t cols) {
       TensorPart part{.source = from + name, .shape = {count, rows, cols}};
       const SourceTensor* found = weights.find(part.source);
-      if (found == nullptr || found->format == &kMxfp4PairsFormat) return part;
+      if (found == nullptr || found->scaling) return part;
       part.shape = {count, cols, rows};
       part.transposed = true;
       return part;

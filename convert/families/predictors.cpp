@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "convert/families/family.h"
+#include "convert/weights/read_values.h"
 
 namespace faststream::convert {
 namespace {
@@ -41,7 +42,7 @@ bool has_models(Checkpoint& weights, const std::string& own, const std::string& 
   const SourceTensor* tensor = weights.find(own + ".weight");
   if (tensor == nullptr || own == models) return true;
   const SourceTensor* of_model = weights.find(models + ".weight");
-  if (of_model == nullptr || !same_bytes(weights, *tensor, *of_model)) return false;
+  if (of_model == nullptr || !same_values(weights, *tensor, *of_model)) return false;
   static_cast<void>(weights.take(own + ".weight"));
   return true;
 }

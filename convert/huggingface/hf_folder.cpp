@@ -11,11 +11,12 @@
 #include "convert/families/family.h"
 #include "convert/families/predictors.h"
 #include "convert/huggingface/answers_from_hf.h"
-#include "convert/huggingface/fp8_blocks.h"
-#include "convert/huggingface/safetensors.h"
 #include "convert/huggingface/sentence_transformers.h"
+#include "convert/huggingface/weight_files.h"
+#include "convert/quantized/quantization.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "convert/tokenizers/tokenizer_file.h"
+#include "convert/weights/read_values.h"
 #include "engine/default_sampling.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -127,6 +128,28 @@ TokenizerFiles read_named_tokenizer(const fs::path& path, const SourceModel& mod
   return {std::move(file)};
 }
 
+// config.json with what it says of quantization, or what a file beside it does: some programs do
+// not write it there.
+json quantization_beside(const fs::path& folder, const json& whole, json config,
+                         SourceFiles& files) {
+  constexpr const char* kMember = "quantization_config";
+  if (const json& outer = member_of(whole, kMember); !outer.is_null()) config[kMember] = outer;
+  if (config.contains(kMember) || config.contains("compression_config")) return config;
+  for (const auto& [name, method] :
+       {std::pair("quantize_config.json", "gptq"), std::pair("quant_config.json", "awq"),
+        std::pair("hf_quant_config.json", "modelopt")}) {
+    json beside = files.read_json(folder / name);
+    if (const json& inner = member_of(beside, "quantization"); inner.is_object()) {
+      beside = json(inner);
+    }
+    if (beside.empty()) continue;
+    beside["quant_method"] = method;
+    config[kMember] = std::move(beside);
+    break;
+  }
+  return config;
+}
+
 // What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
 std::string name_in_text_model(const std::string& name) {
   for (const auto& [theirs, ours] :
@@ -164,7 +187,7 @@ void find_embedding(const FamilyModel& family, Checkpoint& weights) {
       const SourceTensor* other = weights.find(name);
       if (other == nullptr || name == wanted) continue;
       const SourceTensor* known = weights.find(wanted);
-      if (known != nullptr && !same_bytes(weights, *known, *other)) {
+      if (known != nullptr && !same_values(weights, *known, *other)) {
         throw Error(weights.name() + ": the tensors " + in_quotes(wanted) + " and " +
                     in_quotes(name) + " differ, but must be the same embedding");
       }
@@ -214,7 +237,7 @@ void find_tied_matrix(FamilyModel& family, Checkpoint& weights) {
   if (as_embedding == nullptr) {
     weights.add_tensor(weights.take(output), embedding);
   } else {
-    family.config.output.tied = same_bytes(weights, *as_embedding, *as_output);
+    family.config.output.tied = same_values(weights, *as_embedding, *as_output);
   }
 }
 
@@ -327,8 +350,9 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const std::string where = config_path.string() + (is_part ? ": text_config" : "");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
-  Checkpoint weights = open_safetensors_folder(folder, files);
-  join_fp8_blocks(JsonView(config, where), weights);
+  Checkpoint weights = open_weight_files(folder, files);
+  const json quantized = quantization_beside(folder, whole_config, config, files);
+  const auto biases_of_zeros = join_quantized(JsonView(quantized, where), weights);
   std::vector<LeftOut> left_out;
   if (is_part) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
@@ -360,6 +384,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const bool tied = model.config.output.tied;
   refuse_unknown_tensors(model, [&](std::string_view name) {
     if (tied && name == family.modules.output + ".weight") return true;
+    if (biases_of_zeros.contains(name)) return true;
     return std::ranges::any_of(family.modules.unused,
                                [&](const std::string& ending) { return name.ends_with(ending); });
   });

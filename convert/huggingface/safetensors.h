@@ -18,15 +18,9 @@ namespace faststream::convert {
 std::vector<SourceTensor> parse_safetensors_header(std::string_view json, uint64_t data_start,
                                                    uint64_t file_size, std::string_view where);
 
-/// Opens model.safetensors, or the shards of model.safetensors.index.json, or all *.safetensors of
-/// a folder, in this order of preference, with `files`. Where there are tensors X_blocks and
-/// X_scales of MXFP4, the checkpoint has X. Throws Error, naming the file, when one is missing or
-/// unsound.
-Checkpoint open_safetensors_folder(const std::filesystem::path& folder, SourceFiles& files);
-
-/// Adds a file's tensors to a checkpoint, by their names after `prefix`. Throws as
-/// open_safetensors_folder() does.
+/// Adds a file's tensors to a checkpoint, by their names after `prefix`. Throws Error, naming the
+/// file, when it is missing or unsound.
 void add_safetensors_file(Checkpoint& checkpoint, const std::filesystem::path& path,
-                          SourceFiles& files, const std::string& prefix);
+                          SourceFiles& files, const std::string& prefix = "");
 
 }  // namespace faststream::convert

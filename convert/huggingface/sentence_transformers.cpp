@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "convert/huggingface/safetensors.h"
+#include "convert/huggingface/weight_files.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -86,7 +86,7 @@ void add_dense(const JsonView& module, const fs::path& folder, SourceFiles& file
                            .bias = config.get("bias", true),
                            .activation = dense_activation(config)});
   const std::string prefix = of_dense.filename().string() + ".";
-  add_safetensors_file(weights, of_dense / "model.safetensors", files, prefix);
+  add_weight_file(weights, of_dense, files, prefix);
   model.modules.dense.push_back({.product = prefix + "linear"});
 }
 

@@ -25,23 +25,6 @@ void decode(const std::byte* in, std::span<float> out) {
   }
 }
 
-constexpr int64_t kMxfp4Elements = 32;
-constexpr int64_t kMxfp4Bytes = 1 + kMxfp4Elements / 2;
-
-void decode_mxfp4_pairs(const std::byte* in, std::span<float> out) {
-  constexpr std::array<float, 16> kE2m1 = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
-                                           -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-  constexpr int kExponentBias = 127;
-  for (size_t begin = 0; begin < out.size(); begin += kMxfp4Elements, in += kMxfp4Bytes) {
-    const float scale = std::ldexp(1.0F, std::to_integer<int>(in[0]) - kExponentBias);
-    for (size_t i = 0; i < kMxfp4Elements / 2; ++i) {
-      const auto pair = std::to_integer<size_t>(in[1 + i]);
-      out[begin + 2 * i] = scale * kE2m1[pair & 15];
-      out[begin + 2 * i + 1] = scale * kE2m1[pair >> 4];
-    }
-  }
-}
-
 // 4 bits of exponent, 3 of mantissa; all of them set is NaN.
 constexpr std::array<float, 256> kE4m3 = [] {
   std::array<float, 256> values{};
@@ -60,6 +43,49 @@ void decode_e4m3(const std::byte* in, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = kE4m3[std::to_integer<size_t>(in[i])];
 }
 
+constexpr std::array<float, 256> kE8m0 = [] {
+  constexpr int kBias = 127;
+  std::array<float, 256> values{};
+  for (int code = 0; code < 255; ++code) {
+    float value = 1;
+    for (int i = kBias; i < code; ++i) value *= 2;
+    for (int i = code; i < kBias; ++i) value /= 2;
+    values[static_cast<size_t>(code)] = value;
+  }
+  values[255] = std::numeric_limits<float>::quiet_NaN();
+  return values;
+}();
+
+void decode_e8m0(const std::byte* in, std::span<float> out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = kE8m0[std::to_integer<size_t>(in[i])];
+}
+
+constexpr auto kUndecodedFormats = std::to_array<ElementFormat>({{"BOOL", 1, 1},
+                                                                 {"U8", 1, 1},
+                                                                 {"I8", 1, 1},
+                                                                 {"F8_E4M3", 1, 1},
+                                                                 {"F8_E5M2", 1, 1},
+                                                                 {"F8_E8M0", 1, 1},
+                                                                 {"I16", 1, 2},
+                                                                 {"U16", 1, 2},
+                                                                 {"I32", 1, 4},
+                                                                 {"U32", 1, 4},
+                                                                 {"I64", 1, 8},
+                                                                 {"U64", 1, 8}});
+
+// Of packed numbers, byte by byte.
+constexpr int64_t kPackedTogether = 8;
+constexpr auto kPackedIntegers = std::to_array<ElementFormat>({
+    {"INT1", kPackedTogether, 1, DType::bf16},
+    {"INT2", kPackedTogether, 2, DType::bf16},
+    {"INT3", kPackedTogether, 3, DType::bf16},
+    {"INT4", kPackedTogether, 4, DType::bf16},
+    {"INT5", kPackedTogether, 5, DType::bf16},
+    {"INT6", kPackedTogether, 6, DType::bf16},
+    {"INT7", kPackedTogether, 7, DType::bf16},
+    {"INT8", kPackedTogether, 8, DType::bf16},
+});
+
 template <typename Element>
 void narrow_as(std::span<const float> in, std::byte* out) {
   for (size_t i = 0; i < in.size(); ++i) {
@@ -74,9 +100,23 @@ constinit const ElementFormat kF32Format{"F32", 1, 4, DType::f32, decode<float>}
 constinit const ElementFormat kF16Format{"F16", 1, 2, DType::f16, decode<Float16>};
 constinit const ElementFormat kF64Format{"F64", 1, 8, DType::f32, decode<double>};
 constinit const ElementFormat kBf16Format{"BF16", 1, 2, DType::bf16, decode<BFloat16>};
-constinit const ElementFormat kMxfp4PairsFormat{"MXFP4", kMxfp4Elements, kMxfp4Bytes, DType::bf16,
-                                                decode_mxfp4_pairs};
-constinit const ElementFormat kFp8BlocksFormat{"F8_E4M3", 1, 1, DType::bf16, decode_e4m3};
+constinit const ElementFormat kE4m3Format{"F8_E4M3", 1, 1, DType::bf16, decode_e4m3};
+constinit const ElementFormat kE8m0Format{"F8_E8M0", 1, 1, DType::bf16, decode_e8m0};
+constinit const ElementFormat kInt8Format{"INT8", 1, 1, DType::bf16, decode<int8_t>};
+constinit const ElementFormat kNf4Format{"NF4", kPackedTogether, 4, DType::bf16};
+constinit const ElementFormat kFp4Format{"FP4", kPackedTogether, 4, DType::bf16};
+
+const ElementFormat& packed_integers(int bits) {
+  return kPackedIntegers.at(static_cast<size_t>(bits - 1));
+}
+
+const ElementFormat* find_element_format(std::string_view name) {
+  for (const ElementFormat* format : {&kF32Format, &kF16Format, &kBf16Format, &kF64Format}) {
+    if (name == format->name) return format;
+  }
+  const auto found = std::ranges::find(kUndecodedFormats, name, &ElementFormat::name);
+  return found == kUndecodedFormats.end() ? nullptr : &*found;
+}
 
 void narrow(std::span<const float> in, DType type, std::byte* out) {
   if (type == DType::f32) {

@@ -1,6 +1,7 @@
 // Arrays of elements, converted.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,13 +35,30 @@ extern const ElementFormat kF32Format;
 extern const ElementFormat kF16Format;
 extern const ElementFormat kF64Format;
 extern const ElementFormat kBf16Format;
-/// Numbers of 4 bits, E2M1, with a power of two for each 32 (OCP Microscaling Formats 1.0): a block
-/// is the exponent's byte, then 16 bytes, each with two neighbours, the first in its lower half.
-extern const ElementFormat kMxfp4PairsFormat;
+// Numbers of 8 bits that belong to scales: what has no scales is refused, so these are not what a
+// checkpoint's tensors have from the start.
 
-/// Numbers of 8 bits, E4M3 without infinities (arXiv:2209.05433), which belong to factors of
-/// blocks.
-extern const ElementFormat kFp8BlocksFormat;
+/// E4M3 without infinities (arXiv:2209.05433).
+extern const ElementFormat kE4m3Format;
+/// Powers of two (OCP Microscaling Formats 1.0).
+extern const ElementFormat kE8m0Format;
+/// Integers in two's complement.
+extern const ElementFormat kInt8Format;
+
+/// Small numbers in bytes or words, which a PackedNumbers says how to read: these only count bytes.
+extern const ElementFormat kNf4Format;
+extern const ElementFormat kFp4Format;
+/// Integers of 1 to 8 bits.
+const ElementFormat& packed_integers(int bits);
+
+/// The values of the sixteen numbers E2M1 (OCP Microscaling Formats 1.0).
+inline constexpr std::array<float, 16> kE2m1Values = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
+                                                      -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
+
+/// The format that safetensors call so: "F32", "BF16", "I64". Of other types than F32, F16, BF16
+/// and F64, those of masks, positions and packed numbers, no elements can be decoded: a checkpoint
+/// may hold them, but a model must not need them. Null: there is none.
+const ElementFormat* find_element_format(std::string_view name);
 
 /// Element i of `out` (f32, f16 or bf16) = in[i], rounded to nearest even.
 void narrow(std::span<const float> in, DType type, std::byte* out);

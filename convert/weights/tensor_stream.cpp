@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "convert/weights/elements.h"
+#include "convert/weights/read_values.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "support/error.h"
 #include "support/hadamard.h"
@@ -23,6 +24,8 @@ constexpr int64_t kMaxBlockElements = int64_t{32} << 20;
 // Of transposed tensors at a time: from each of their rows a disk should give more than a few
 // bytes.
 constexpr int64_t kLeastColumns = 256;
+// Rows that are apart are read with those between them if these are at most as many times theirs.
+constexpr int64_t kMostBetween = 4;
 
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
@@ -200,7 +203,8 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
     const int64_t end = job.rows + part_rows(part, job.cols);
     job.sources.push_back(source_of(part, job.rows, end, job.cols));
     job.rows = end;
-    job.transposed = job.transposed || part.transposed;
+    const SourceTensor* tensor = job.sources.back().tensor;
+    job.transposed = job.transposed || part.transposed != (tensor && tensor->lies_in_columns());
   }
   return job;
 }
@@ -381,7 +385,7 @@ std::vector<float> TensorStream::read_projection(const RowProjection& projection
       source_.require(projection.matrix, projection_shape(projection, cols));
   std::vector<float> values(static_cast<size_t>(projection.inputs * cols));
   std::vector<std::byte> raw;
-  read_elements(tensor, 0, values, raw);
+  read_values(source_, tensor, 0, values, raw);
   if (projection.transposed) return values;
   const auto rows = static_cast<size_t>(cols);
   const auto width = static_cast<size_t>(projection.inputs);
@@ -406,12 +410,35 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
   } else if (part.transposed) {
     read_columns(source, first, count, scratch);
   } else if (part.pairs.head_dim == 0 && part.row_step == 1) {
-    read_elements(*source.tensor, (part.first_row + first) * cols, values, scratch.raw);
+    read_values(source_, *source.tensor, (part.first_row + first) * cols, values, scratch.raw);
   } else {
-    const auto width = static_cast<size_t>(cols);
-    for (int64_t i = 0; i < count; ++i) {
-      read_elements(*source.tensor, source_row(part, first + i) * cols,
-                    values.subspan(static_cast<size_t>(i) * width, width), scratch.raw);
+    read_scattered_rows(source, first, count, scratch);
+  }
+}
+
+void TensorStream::read_scattered_rows(const Source& source, int64_t first, int64_t count,
+                                       Scratch& scratch) const {
+  const TensorPart& part = *source.part;
+  const auto cols = static_cast<size_t>(source.width);
+  int64_t least = source_row(part, first);
+  int64_t most = least;
+  for (int64_t i = 1; i < count; ++i) {
+    least = std::min(least, source_row(part, first + i));
+    most = std::max(most, source_row(part, first + i));
+  }
+  const bool together = most - least < kMostBetween * count;
+  if (together) {
+    scratch.columns.resize(static_cast<size_t>(most - least + 1) * cols);
+    read_values(source_, *source.tensor, least * source.width, scratch.columns, scratch.raw);
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    const std::span<float> row =
+        std::span(scratch.values).subspan(static_cast<size_t>(i) * cols, cols);
+    const int64_t from = source_row(part, first + i);
+    if (together) {
+      std::copy_n(&scratch.columns[static_cast<size_t>(from - least) * cols], cols, row.begin());
+    } else {
+      read_values(source_, *source.tensor, from * source.width, row, scratch.raw);
     }
   }
 }
@@ -433,61 +460,18 @@ void TensorStream::read_columns(const Source& source, int64_t first, int64_t cou
       least = std::min(least, column);
       most = std::max(most, column);
     }
-    scratch.columns.resize(static_cast<size_t>(most - least + 1));
-    for (int64_t k = 0; k < cols; ++k) {
-      const int64_t input = matrix * inputs + source.part->first_input + k;
-      read_elements(*source.tensor, input * n + least, scratch.columns, scratch.raw);
-      for (int64_t i = done; i < end; ++i) {
-        const int64_t column = source_row(*source.part, first + i) % n - least;
+    const MatrixBlock block{matrix * inputs + source.part->first_input, cols, least,
+                            most - least + 1};
+    scratch.columns.resize(static_cast<size_t>(block.rows * block.columns));
+    read_block(source_, *source.tensor, block, scratch.columns, scratch.raw);
+    for (int64_t i = done; i < end; ++i) {
+      const int64_t column = source_row(*source.part, first + i) % n - least;
+      for (int64_t k = 0; k < cols; ++k) {
         scratch.values[static_cast<size_t>(i * cols + k)] =
-            scratch.columns[static_cast<size_t>(column)];
+            scratch.columns[static_cast<size_t>(k * block.columns + column)];
       }
     }
     done = end;
-  }
-}
-
-void TensorStream::read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
-                                 std::vector<std::byte>& raw) const {
-  const int64_t block = tensor.format->block_elements;
-  const auto count = static_cast<int64_t>(out.size());
-  const int64_t before = first % block;
-  const int64_t whole = ceil_div(before + count, block) * block;
-  raw.resize(tensor.format->bytes(whole));
-  source_.read(tensor, first - before, raw);
-  if (whole == count) {
-    tensor.format->decode(raw.data(), out);
-  } else {  // out begins or ends within a block
-    std::vector<float> values(static_cast<size_t>(whole));
-    tensor.format->decode(raw.data(), values);
-    std::copy_n(values.begin() + before, count, out.begin());
-  }
-  if (tensor.block_factors) multiply_blocks(tensor, first, out);
-}
-
-// Elements from `first` on.
-void TensorStream::multiply_blocks(const SourceTensor& tensor, int64_t first,
-                                   std::span<float> values) const {
-  const SourceTensor::BlockFactors& blocks = *tensor.block_factors;
-  const int64_t rows = tensor.shape.end()[-2];
-  const int64_t columns = tensor.shape.back();
-  const int64_t in_column = ceil_div(rows, blocks.rows);  // of blocks
-  const int64_t in_row = ceil_div(columns, blocks.columns);
-  std::vector<float> factors(static_cast<size_t>(in_row));
-  std::vector<std::byte> raw;
-  int64_t known = -1;  // whose factors these are
-  while (!values.empty()) {
-    const int64_t row = first / columns;  // of all matrices together
-    const int64_t of_blocks = row / rows * in_column + row % rows / blocks.rows;
-    if (of_blocks != known) read_elements(*blocks.factors, of_blocks * in_row, factors, raw);
-    known = of_blocks;
-    const int64_t column = first % columns;
-    const int64_t end = std::min(columns, (column / blocks.columns + 1) * blocks.columns);
-    const auto count = std::min(values.size(), static_cast<size_t>(end - column));
-    const float factor = factors[static_cast<size_t>(column / blocks.columns)];
-    for (float& value : values.first(count)) value *= factor;
-    values = values.subspan(count);
-    first += static_cast<int64_t>(count);
   }
 }
 

@@ -83,10 +83,9 @@ class TensorStream {
   [[nodiscard]] std::vector<float> read_projection(const RowProjection& projection,
                                                    int64_t cols) const;
   void read_rows(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;
+  void read_scattered_rows(const Source& source, int64_t first, int64_t count,
+                           Scratch& scratch) const;
   void read_columns(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;
-  void read_elements(const SourceTensor& tensor, int64_t first, std::span<float> out,
-                     std::vector<std::byte>& raw) const;
-  void multiply_blocks(const SourceTensor& tensor, int64_t first, std::span<float> values) const;
   [[nodiscard]] std::string where(const Job& job, const Source& source) const;
 
   const Checkpoint& source_;

@@ -32,13 +32,15 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep-output --no-mtp --activation-bits --tokenizer --pooling --normalize
+      echo "-h --help --version -o --output --dtype --keep-output --no-mtp --activation-bits
+        --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
         --sequences --depth --generate --repeat --profile --json
-        --requests --rate --slots --chunk"
+        --requests --rate --slots --chunk
+        --quality --recipe --against -c --context"
       ;;
   esac
 }

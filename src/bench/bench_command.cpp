@@ -340,7 +340,8 @@ void bench_command(const BenchOptions& options) {
   if (!options.shape.empty()) {
     random.emplace(named_shape(options.shape, *format_from_name(options.dtype)), 1);
   }
-  const ModelFile file = random ? random->file(options.shape) : ModelFile::open(options.model);
+  const ModelFile file =
+      random ? random->file(options.shape) : ModelFile::open(options.models.front());
   const ModelConfig config = read_config(file);
   if (config.encoder || config.output.none) {
     throw Error(

@@ -74,8 +74,11 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   for (const std::string_view name : shape_names()) add_name(names, name);
   auto* shape = app.add_option("--shape", options.shape, "A shape with random weights: " + names)
                     ->type_name("NAME");
-  auto* model = app.add_option("-m,--model", options.model, "A model file instead")
+  auto* model = app.add_option("-m,--model", options.models,
+                               "A model file instead; with --quality a checkpoint, or several "
+                               "files,\neach after an -m")
                     ->type_name("FILE")
+                    ->allow_extra_args(false)
                     ->excludes(shape);
   app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16, int8 or int4")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
@@ -129,16 +132,47 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--chunk", options.chunk, "Prompt tokens of a step beside running ones [chosen]")
       ->check(whole_number(kMinChunk, kMostTokens))
       ->needs(requests);
+  auto* quality =
+      app.add_option("--quality", options.quality,
+                     "Measure what types of weights cost instead: a table of sizes, perplexity,\n"
+                     "KL divergence and speed over this text, of a checkpoint converted to each, "
+                     "or\nof model files")
+          ->check(named_file())
+          ->needs(model)
+          ->type_name("TEXT");
+  for (auto* other : {shape, sequences, depth, repeat, requests}) quality->excludes(other);
+  for (const char* other : {"--profile", "--prompt", "--generate", "--dtype"}) {
+    quality->excludes(app.get_option(other));
+  }
+  app.add_option("--recipe", options.recipes,
+                 "Of the checkpoint this alone: a type and options of faststream-convert, as in\n"
+                 "\"int8 --keep-output\"; may be given several times")
+      ->check(some_text())
+      ->allow_extra_args(false)
+      ->needs(quality)
+      ->type_name("RECIPE");
+  app.add_option("--against", options.against, "Model file to compare with [the checkpoint in f32]")
+      ->check(named_file())
+      ->needs(quality)
+      ->type_name("FILE");
+  app.add_option("-c,--context", options.context,
+                 "Tokens of the windows that the text is cut into [512]")
+      ->check(whole_number<int64_t>(3))
+      ->needs(quality);
   app.footer(R"(
 Examples:
   faststream-bench --shape llama-2-7b --dtype int8 --prompt 512,2048
   faststream-bench --shape llama-1.1b --dtype bf16 --device cpu -t 2 --sequences 1,8
   faststream-bench -m llama.bin --device cuda --depth 16,4000 --profile
-  faststream-bench --shape llama-3-8b --requests 1000 --prompt 128:1024 --generate 32:512)");
+  faststream-bench --shape llama-3-8b --requests 1000 --prompt 128:1024 --generate 32:512
+  faststream-bench --quality book.txt -m Llama-3.2-1B/)");
 }
 
 void check(const BenchOptions& options) {
-  if (options.shape.empty() == options.model.empty()) {
+  if (options.models.size() > 1 && options.quality.empty()) {
+    throw UsageError("--model: can be given only once, but with --quality");
+  }
+  if (options.shape.empty() == options.models.empty()) {
     throw UsageError("give a --shape or a --model to measure");
   }
   if (options.requests > 0) {

@@ -27,8 +27,8 @@ std::istream& operator>>(std::istream& text, Lengths& lengths);
 std::ostream& operator<<(std::ostream& text, const Lengths& lengths);
 
 struct BenchOptions {
-  std::string shape;  ///< a name that named_shape() knows, or empty:
-  std::string model;  ///< a model file
+  std::string shape;                ///< a name that named_shape() knows, or empty:
+  std::vector<std::string> models;  ///< a model file; of quality several, or a checkpoint
   std::string dtype = "int8";
   std::string device = "auto";
   int threads = 0;
@@ -44,6 +44,11 @@ struct BenchOptions {
   double rate = 0;       ///< of them a second; 0: all come at once
   int32_t slots = 0;     ///< see EngineOptions
   int32_t chunk = 0;     ///< likewise
+
+  std::string quality;               ///< a text: what models make of it is measured instead
+  std::vector<std::string> recipes;  ///< of a checkpoint's; empty: all formats
+  std::string against;  ///< the model file to compare with; empty: the checkpoint in f32
+  int64_t context = 0;  ///< tokens of a window of the text; 0: 512, or the model's
 };
 
 /// Adds the options to `app`, bound to `options`.

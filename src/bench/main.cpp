@@ -1,7 +1,8 @@
-// faststream-bench: tokens per second of a shape or a model file.
+// faststream-bench: tokens per second of a shape or a model file, or what types of weights cost.
 
 #include "bench/bench_command.h"
 #include "bench/bench_options.h"
+#include "bench/quality/quality.h"
 #include "program/program.h"
 
 int main(int argc, char** argv) {
@@ -9,5 +10,11 @@ int main(int argc, char** argv) {
   return faststream::run_program(
       "faststream-bench", argc, argv,
       [&](CLI::App& app) { faststream::bench::add_bench_options(app, options); },
-      [&] { faststream::bench::bench_command(options); });
+      [&] {
+        if (options.quality.empty()) {
+          faststream::bench::bench_command(options);
+        } else {
+          faststream::bench::quality_command(options);
+        }
+      });
 }

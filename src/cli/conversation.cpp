@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/input.h"
+#include "program/input.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"

@@ -7,6 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -14,6 +17,9 @@
 #include <vector>
 
 #include "run_program.h"
+#include "unit/convert/checkpoint_files.h"
+#include "unit/engine/engine_model.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -167,6 +173,139 @@ TEST(Bench, RefusesAnUnknownShapeAndListsTheKnown) {
   const ProgramResult result = run_program({"faststream-bench", "--shape", "gpt-9"});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_NE(result.err.find("llama-2-7b"), std::string::npos);
+}
+
+// A tiny checkpoint, a text of its letters, and a folder of its own for temporary files.
+class BenchQuality : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const auto format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
+      (void)engine_model(format);  // it stays, where temporary files are so far
+    }
+    for (const char* name : {"model", "temporary"})
+      std::filesystem::create_directory(folder_ / name);
+    convert::write_hf_folder(folder_ / "model", convert::tiny_config(),
+                             convert::tiny_tensors(DType::f32));
+    write_bytes(text_, repeat("abcdefghij", 20));
+    if (const char* before = std::getenv("TMPDIR")) before_ = before;
+    setenv("TMPDIR", (folder_ / "temporary").c_str(), 1);
+  }
+  void TearDown() override {
+    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "temporary"));
+    if (before_.empty()) {
+      unsetenv("TMPDIR");
+    } else {
+      setenv("TMPDIR", before_.c_str(), 1);
+    }
+  }
+  [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& more) const {
+    std::vector<std::string> args = {
+        "faststream-bench", "--quality", text_, "--device", "cpu", "-t", "1"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  // By the row's name.
+  static std::map<std::string, json> rows(const ProgramResult& result) {
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    std::map<std::string, json> rows;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+      const json object = json::parse(line);
+      EXPECT_EQ(object.at("measurement"), "quality");
+      rows[object.at("recipe")] = object;
+    }
+    return rows;
+  }
+  TemporaryFolder folder_;
+  std::string model_ = folder_ / "model";
+  std::string text_ = folder_ / "text.txt";
+  std::string before_;
+};
+
+TEST_F(BenchQuality, HasARowForEveryFormat) {
+  const auto all = rows(run_program(command({"-m", model_, "--json"})));
+  double divergence = 0;
+  for (const WeightFormat format : kWeightFormats) {
+    const std::string name(format_name(format));
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(all.contains(name));
+    const json& row = all.at(name);
+    ASSERT_FALSE(row.contains("error")) << row;
+    EXPECT_GT(row.at("bits_a_weight"), 4);
+    EXPECT_GT(row.at("bytes"), 0);
+    EXPECT_GT(row.at("tokens_per_second"), 0);
+    EXPECT_EQ(row.contains("kl_mean"), format != WeightFormat::f32);
+    if (format == WeightFormat::f32) continue;
+    EXPECT_NEAR(row.at("perplexity_ratio"), 1, 0.2);
+    EXPECT_GE(row.at("kl_99th"), row.at("kl_mean"));
+    divergence += row.at("kl_mean").get<double>();
+  }
+  EXPECT_GT(divergence, 0);
+  EXPECT_TRUE(all.contains("int8 --activation-bits 16"));
+
+  const ProgramResult table =
+      run_program(command({"-m", model_, "--recipe", "int8", "--recipe", "f16"}));
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_EQ(std::ranges::count(table.out, '\n'), 5) << table.out;
+}
+
+TEST_F(BenchQuality, TakesModelFilesAndRecipesWithOptionsOfTheConverter) {
+  const auto files = rows(run_program(
+      command({"-m", engine_model(WeightFormat::int8), "-m", engine_model(WeightFormat::bf16),
+               "--against", engine_model(WeightFormat::f32), "--json"})));
+  EXPECT_EQ(files.size(), 3U);
+  EXPECT_GT(files.at(engine_model(WeightFormat::int8).string()).at("kl_mean"),
+            files.at(engine_model(WeightFormat::bf16).string()).at("kl_mean"));
+
+  const std::string calibrated = "int8 --calibrate " + text_;
+  const auto recipes = rows(run_program(command({"-m", model_, "--json", "--recipe", calibrated})));
+  EXPECT_EQ(recipes.size(), 2U);
+  EXPECT_LT(recipes.at(calibrated).at("kl_mean"), 0.1);
+}
+
+TEST_F(BenchQuality, GoesOnAfterWhatCannotBeConverted) {
+  convert::TestTensors tensors = convert::tiny_tensors(DType::f32);
+  tensors.at("lm_head.weight").values[5] = 1e6F;  // more than f16 holds
+  convert::write_hf_folder(folder_ / "model", convert::tiny_config(), tensors);
+  const auto all =
+      rows(run_program(command({"-m", model_, "--json", "--recipe", "f16", "--recipe", "bf16"})));
+  EXPECT_TRUE(all.at("f16").contains("error"));
+  EXPECT_FALSE(all.at("bf16").contains("error"));
+}
+
+TEST_F(BenchQuality, RefusesWhatMakesNoSense) {
+  const auto refuses = [&](const std::vector<std::string>& arguments, const std::string& mentions) {
+    const ProgramResult result = run_program(command(arguments));
+    EXPECT_EQ(result.exit_code, 2) << mentions;
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
+  };
+  const std::string file = engine_model();
+  refuses({}, "--model");
+  refuses({"-m", file}, "needs the one that they are compared with, --against");
+  refuses({"-m", file, "--against", file, "--recipe", "int8"}, "these are model files");
+  refuses({"-m", file, "-m", model_, "--against", file}, "one checkpoint");
+  refuses({"-m", model_, "--recipe", "int3"}, "no type of weights");
+  refuses({"-m", model_, "--recipe", "int8 --keep-all"}, "none of faststream-convert's");
+  refuses({"-m", model_, "--recipe", "int8 -o x"}, "options of faststream-convert that say how");
+  refuses({"-m", model_, "--profile"}, "--profile");
+  const ProgramResult twice = run_program({"faststream-bench", "-m", file, "-m", file});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_NE(twice.err.find("only once"), std::string::npos) << twice.err;
+}
+
+TEST_F(BenchQuality, LeavesNothingBehindWhenInterrupted) {
+  write_bytes(text_, repeat("abcdefghij", 20000));
+  std::array<int, 2> output{};
+  ASSERT_EQ(pipe2(output.data(), O_CLOEXEC), 0);
+  const Descriptor null("/dev/null", O_RDWR);
+  const pid_t pid = start_program(command({"-m", model_}), null.fd(), output[1], null.fd());
+  close(output[1]);
+  char first = 0;
+  EXPECT_EQ(read(output[0], &first, 1), 1);  // it measures the reference
+  kill(pid, SIGINT);
+  EXPECT_EQ(wait_for_program(pid), 130);
+  close(output[0]);
 }
 
 }  // namespace

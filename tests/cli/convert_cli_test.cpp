@@ -166,6 +166,24 @@ TEST_F(ConvertProgram, ExitsWith2WhenTheCommandMakesNoSense) {
   expect_failure({"--show", out_, "--dtype", "int8"}, 2, "--dtype and --show do not go together");
 }
 
+TEST_F(ConvertProgram, CalibratesWithAText) {
+  const std::string text = folder_ / "text.txt";
+  write_bytes(text, "abcdefgh");
+  const ProgramResult result =
+      convert({model_, "-o", out_, "--dtype", "int8", "--calibrate", text, "--device", "cpu"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NE(result.err.find("calibrated: the inputs of 9 of 9 quantized matrices are known"),
+            std::string::npos)
+      << result.err;
+  std::filesystem::remove(out_);
+  expect_failure({model_, "-o", out_, "--calibrate", text}, 2, "quantized");
+  expect_failure({model_, "-o", out_, "--dtype", "int8", "--calibrate", folder_ / "none"}, 1,
+                 "--calibrate");
+  expect_failure({model_, "-o", out_, "--dtype", "int8", "--imatrix", text}, 1,
+                 "no importance matrix");
+  expect_failure({model_, "-o", out_, "--dtype", "int8", "--device", "cpu"}, 2, "--calibrate");
+}
+
 TEST_F(ConvertProgram, ExplainsItself) {
   const ProgramResult help = run_program({"faststream-convert", "--help"});
   EXPECT_EQ(help.exit_code, 0);

@@ -372,7 +372,8 @@ TEST(Run, PrintsPerplexityAndSpeedAndHowFarTheOtherModelIs) {
   const std::string number = "[0-9.e+-]+";
   const std::vector<std::string> alone = {
       "perplexity            " + number + " ± " + number + R"( \([0-9]+ tokens\))",
-      R"(speed                 [1-9][0-9]*\.[0-9] tokens/s)"};
+      R"(speed                 [1-9][0-9]*\.[0-9] tokens/s)",
+      R"(size                  [0-9.]+ [kMG]?B, 32\.00 bits a weight)"};
   expect_lines(alone);
 
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
@@ -382,6 +383,7 @@ TEST(Run, PrintsPerplexityAndSpeedAndHowFarTheOtherModelIs) {
     std::vector<std::string> both = alone;
     both.insert(both.end(),
                 {"reference perplexity  " + number + R"( \(ratio [01]\.[0-9]{6}\))",
+                 R"(reference size        [0-9.]+ [kMG]?B, [0-9]+\.[0-9]{2} bits a weight)",
                  "KL divergence         mean " + number + ", 99th percentile " + number + " nats",
                  R"(top token agrees      [0-9]+\.[0-9]{3} %)"});
     expect_lines(both);

@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "cli/perplexity.h"
 #include "convert/pipeline.h"
 #include "engine/engine.h"
+#include "engine/perplexity.h"
 #include "golden_data.h"
 #include "unit/backend/test_backends.h"
 #include "unit/effort.h"
@@ -116,15 +116,15 @@ double accuracy(const Scores& scores) {
 class DemoTest : public DeviceTest {
  protected:
   // Of the first of `parts` parts of the held-out text.
-  cli::Perplexity measure(size_t parts, WeightFormat format,
-                          std::optional<WeightFormat> against = std::nullopt) {
+  Perplexity measure(size_t parts, WeightFormat format,
+                     std::optional<WeightFormat> against = std::nullopt) {
     const EngineOptions options{.device = GetParam(), .threads = 2, .slots = 1};
     LoadedModel model(converted(format), options, 256);
     std::optional<LoadedModel> reference;
     if (against) reference.emplace(converted(*against), options, 256);
     std::string text = read_all(demo_folder() / "eval" / "heldout.txt");
     text.resize(text.size() / parts);
-    return cli::measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
+    return measure_perplexity(model, reference ? &*reference : nullptr, text, [] {});
   }
 };
 
@@ -146,7 +146,7 @@ TEST_P(DemoTest, GivesTransformersGreedyAnswers) {
 TEST_P(DemoTest, HasTransformersPerplexity) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
   const nlohmann::json golden = nlohmann::json::parse(read_all(golden_root() / "demo.json"));
-  const cli::Perplexity perplexity = measure(1, WeightFormat::f32);
+  const Perplexity perplexity = measure(1, WeightFormat::f32);
   EXPECT_EQ(perplexity.n_tokens, golden.at("perplexity_tokens").get<int64_t>());
   EXPECT_NEAR(perplexity.value, golden.at("perplexity").get<double>(), 5e-5);
   EXPECT_GT(perplexity.standard_error, 0);
@@ -165,8 +165,8 @@ TEST_P(DemoTest, AnswersHeldOutQuestionsAlsoWithQuantizedWeights) {
 
 TEST_P(DemoTest, PredictsAlmostTheSameWithQuantizedWeights) {
   if (kSanitized) GTEST_SKIP() << "too slow with sanitizers";
-  const cli::Perplexity quantized = measure(2, WeightFormat::int8, WeightFormat::f32);
-  const cli::Perplexity rounded = measure(2, WeightFormat::bf16, WeightFormat::f32);
+  const Perplexity quantized = measure(2, WeightFormat::int8, WeightFormat::f32);
+  const Perplexity rounded = measure(2, WeightFormat::bf16, WeightFormat::f32);
   ASSERT_TRUE(quantized.divergence && rounded.divergence);
   EXPECT_NEAR(quantized.value / quantized.divergence->reference_perplexity, 1, 0.005);
   EXPECT_GE(quantized.divergence->top_token_agrees, 0.99);
@@ -222,7 +222,7 @@ TEST_P(DemoTest, AlmostNeverAnswersOtherwiseInABatchInFewerBits) {
 TEST_P(DemoTest, IsAtNoDistanceFromItself) {
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::bf16, WeightFormat::int8}) {
     SCOPED_TRACE(format_name(format));
-    const cli::Perplexity same = measure(20, format, format);
+    const Perplexity same = measure(20, format, format);
     EXPECT_EQ(same.divergence->mean_kl, 0);
     EXPECT_EQ(same.divergence->top_token_agrees, 1);
     EXPECT_EQ(same.value, same.divergence->reference_perplexity);
@@ -230,12 +230,12 @@ TEST_P(DemoTest, IsAtNoDistanceFromItself) {
 }
 
 TEST_P(DemoTest, IsMeasuredAgainstReferencesOfEveryType) {
-  const cli::Perplexity full = measure(20, WeightFormat::f32);
+  const Perplexity full = measure(20, WeightFormat::f32);
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     SCOPED_TRACE(format_name(format));
-    const cli::Perplexity alone = measure(20, format);
-    const cli::Perplexity from = measure(20, WeightFormat::f32, format);
-    const cli::Perplexity to = measure(20, format, WeightFormat::f32);
+    const Perplexity alone = measure(20, format);
+    const Perplexity from = measure(20, WeightFormat::f32, format);
+    const Perplexity to = measure(20, format, WeightFormat::f32);
     EXPECT_EQ(from.value, full.value);
     EXPECT_EQ(from.divergence->reference_perplexity, alone.value);
     EXPECT_EQ(to.value, alone.value);
@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(Cuda, DemoTest, testing::Values("cuda"));
 
 TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
   LoadedModel model(converted(WeightFormat::f32), {.device = "cpu", .threads = 1, .slots = 1}, 256);
-  EXPECT_THROW(cli::measure_perplexity(model, nullptr, "", [] {}), Error);
+  EXPECT_THROW(measure_perplexity(model, nullptr, "", [] {}), Error);
 
   const auto path = std::filesystem::temp_directory_path() /
                     ("faststream-other-" + std::to_string(getpid()) + ".bin");
@@ -260,7 +260,7 @@ TEST(Perplexity, RefusesATextWithoutTokensAndOtherVocabularies) {
   convert::convert_checkpoint(options);
   LoadedModel other(path, {.device = "cpu", .threads = 1, .slots = 1}, 256);
   std::filesystem::remove(path);
-  EXPECT_THROW(cli::measure_perplexity(model, &other, "a text", [] {}), Error);
+  EXPECT_THROW(measure_perplexity(model, &other, "a text", [] {}), Error);
 }
 
 }  // namespace

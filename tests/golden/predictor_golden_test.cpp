@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "convert/huggingface/safetensors.h"
+#include "convert/huggingface/weight_files.h"
 #include "convert/pipeline.h"
 #include "engine/load_weights.h"
 #include "golden_data.h"
@@ -47,7 +47,7 @@ class PredictorHeads : public testing::TestWithParam<Heads> {
     std::filesystem::create_directories(folder);
     std::filesystem::copy_file(golden_.folder / "config.json", folder / "config.json");
     convert::SourceFiles files;
-    const convert::Checkpoint weights = convert::open_safetensors_folder(golden_.folder, files);
+    const convert::Checkpoint weights = convert::open_weight_files(golden_.folder, files);
     convert::TestTensors tensors;
     for (const auto& [name, tensor] : weights.tensors()) {
       if (dropped(name)) continue;
@@ -111,7 +111,7 @@ TEST_P(PredictorHeads, HaveTheTensorsOfTheCheckpoint) {
   }
   EXPECT_GE(n_compared, 7);
   convert::SourceFiles files;
-  const convert::Checkpoint weights = convert::open_safetensors_folder(golden_.folder, files);
+  const convert::Checkpoint weights = convert::open_weight_files(golden_.folder, files);
   const char* names[] = {"hidden_projection", "embedding_norm", "hidden_norm", "output_norm"};
   for (size_t i = 0; i < std::size(names); ++i) {
     const std::string source = GetParam().prefix + GetParam().names[i] + ".weight";

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cli/input.h"
+#include "program/input.h"
 #include "program/interrupt.h"
 #include "support/error.h"
 
@@ -26,7 +26,7 @@ LineSource::Event ScriptLines::next(bool /*continues*/, std::string& line) {
       const size_t end = newline == std::string::npos ? buffer_.size() : newline;
       line = buffer_.substr(start_, end - start_);
       if (line.ends_with('\r')) line.pop_back();
-      if (!begun_) line = without_byte_order_mark(std::move(line), "standard input");
+      if (!begun_) line = faststream::without_byte_order_mark(std::move(line), "standard input");
       begun_ = true;
       start_ = newline == std::string::npos ? end : end + 1;
       return Event::line;

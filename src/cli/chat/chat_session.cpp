@@ -10,9 +10,9 @@
 #include <system_error>
 #include <utility>
 
-#include "cli/input.h"
 #include "engine/runner.h"
 #include "model_file/layout.h"
+#include "program/input.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/partial_file.h"

@@ -19,7 +19,7 @@
 
 #include "cli/batch/batch_output.h"
 #include "cli/batch/batch_reader.h"
-#include "cli/input.h"
+#include "program/input.h"
 #include "program/interrupt.h"
 #include "program/open_file.h"
 #include "support/error.h"
@@ -75,7 +75,7 @@ class TextLines {
       if (!line) break;
       bytes += line->text.size();
       std::string text(line->text);
-      if (line->number == 1) text = without_byte_order_mark(std::move(text), name_);
+      if (line->number == 1) text = faststream::without_byte_order_mark(std::move(text), name_);
       Line& read = texts.lines.emplace_back();
       try {
         if (line->too_long) throw Error("the line is longer than 64 MB; split it");

@@ -202,12 +202,12 @@ TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
   EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
 }
 
-TEST_F(HfFolder, RefusesWeightsThatOnlyPytorchReads) {
+TEST_F(HfFolder, RefusesAFolderWithoutWeights) {
   write(tiny_config(), tiny_tensors(DType::f32));
   std::filesystem::remove(folder_ / "model.safetensors");
-  EXPECT_TRUE(says(open_error(), "no .safetensors"));
+  EXPECT_TRUE(says(open_error(), "neither .safetensors", "pytorch_model.bin"));
   write_bytes(folder_ / "pytorch_model.bin", "x");
-  EXPECT_TRUE(says(open_error(), "pytorch_model.bin", "save_pretrained"));
+  EXPECT_TRUE(says(open_error(), "pytorch_model.bin", "torch.save()"));
 }
 
 TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "convert/huggingface/weight_files.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
 
@@ -14,7 +15,7 @@ namespace {
 
 Checkpoint open_folder(const std::filesystem::path& folder) {
   SourceFiles files;
-  return open_safetensors_folder(folder, files);
+  return open_weight_files(folder, files);
 }
 
 using nlohmann::json;
@@ -83,7 +84,7 @@ TEST(Safetensors, ReadsTheShardsOfAnIndex) {
 
 TEST(Safetensors, ReadsAllFilesWhereThereIsNoIndex) {
   const TemporaryFolder folder;
-  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "no .safetensors files"));
+  EXPECT_TRUE(says(error_of([&] { open_folder(folder.path()); }), "neither .safetensors files"));
   write_bytes(folder / "p.safetensors", safetensors_bytes({{"a", {DType::f32, {1}, {1}}}}));
   write_bytes(folder / "q.safetensors", safetensors_bytes({{"b", {DType::f32, {1}, {2}}}}));
   EXPECT_EQ(open_folder(folder.path()).tensors().size(), 2U);
@@ -144,30 +145,6 @@ TEST(Safetensors, HoldsMasksAndPositionsThatNoModelNeeds) {
   const std::vector<int64_t> shape = {1};
   EXPECT_TRUE(says(error_of([&] { static_cast<void>(checkpoint.require("t", shape)); }), "\"t\"",
                    "I64", "F32, F16"));
-}
-
-TEST(Safetensors, JoinsBlocksAndScalesOfMxfp4) {
-  const json header = {{"x_blocks", tensor_json("U8", {2, 1, 16}, 0, 32)},
-                       {"x_scales", tensor_json("U8", {2, 1}, 32, 34)}};
-  const TemporaryFolder folder;
-  const std::string text = header.dump();
-  const uint64_t size = text.size();
-  std::string data(32, '\x52');  // 1 and 3
-  data[16] = '\x9F';             // in the second row: -6 and -0.5
-  data += "\x80\x7E";            // 2 and 1/2
-  write_bytes(folder / "model.safetensors",
-              std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
-  const Checkpoint checkpoint = open_folder(folder.path());
-  EXPECT_EQ(checkpoint.tensors().size(), 1U);
-  const std::vector<int64_t> shape = {2, 32};
-  const SourceTensor& tensor = checkpoint.require("x", shape);
-  std::vector<std::byte> raw(tensor.bytes());
-  checkpoint.read(tensor, 0, raw);
-  std::vector<float> values(64);
-  tensor.format->decode(raw.data(), values);
-  EXPECT_EQ(std::vector(values.begin(), values.begin() + 3), (std::vector<float>{2, 6, 2}));
-  EXPECT_EQ(std::vector(values.begin() + 32, values.begin() + 36),
-            (std::vector<float>{-3, -0.25F, 0.5F, 1.5F}));
 }
 
 TEST(Safetensors, RefusesOffsetsAndSizesThatDoNotFit) {

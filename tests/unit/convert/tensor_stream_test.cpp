@@ -7,8 +7,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "convert/huggingface/fp8_blocks.h"
-#include "convert/huggingface/safetensors.h"
+#include "convert/huggingface/weight_files.h"
+#include "convert/quantized/quantization.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
 
@@ -30,7 +30,7 @@ class TensorParts : public testing::Test {
   std::vector<float> made(const std::vector<int64_t>& shape, const std::vector<TensorPart>& parts) {
     write_bytes(folder_ / "model.safetensors", safetensors_bytes(tensors_));
     SourceFiles files;
-    const Checkpoint checkpoint = open_safetensors_folder(folder_.path(), files);
+    const Checkpoint checkpoint = open_weight_files(folder_.path(), files);
     ModelWriter writer(folder_ / "m.bin", nlohmann::json::object(), {{"t", DType::f32, shape}},
                        true);
     ThreadPool pool(2);
@@ -124,19 +124,19 @@ TEST(Fp8Blocks, AreDecodedWithTheFactorOfTheirBlock) {
   write_bytes(folder / "model.safetensors",
               std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
   SourceFiles files;
-  Checkpoint checkpoint = open_safetensors_folder(folder.path(), files);
+  Checkpoint checkpoint = open_weight_files(folder.path(), files);
   const auto config_of = [](const nlohmann::json& block) {
     return nlohmann::json{
         {"quantization_config", {{"quant_method", "fp8"}, {"weight_block_size", block}}}};
   };
   const nlohmann::json other = config_of({3, 3});
   EXPECT_TRUE(says(error_of([&] {
-                     Checkpoint again = open_safetensors_folder(folder.path(), files);
-                     join_fp8_blocks(JsonView(other, "config.json"), again);
+                     Checkpoint again = open_weight_files(folder.path(), files);
+                     join_quantized(JsonView(other, "config.json"), again);
                    }),
                    "m.weight_scale_inv", "[2, 3]"));
   const nlohmann::json config = config_of({2, 3});
-  join_fp8_blocks(JsonView(config, "config.json"), checkpoint);
+  join_quantized(JsonView(config, "config.json"), checkpoint);
   EXPECT_EQ(checkpoint.tensors().size(), 1U);
 
   const auto made = [&](const std::vector<int64_t>& shape, const TensorPart& part) {
@@ -180,7 +180,7 @@ TEST(Fp8Blocks, HaveNumbersOfBothSignsSubnormalOnesAndNaN) {
                                         std::byte{0x08}, std::byte{0x7e}, std::byte{0xfe},
                                         std::byte{0xb8}, std::byte{0x7f}};
   std::vector<float> values(codes.size());
-  kFp8BlocksFormat.decode(codes.data(), values);
+  kE4m3Format.decode(codes.data(), values);
   EXPECT_TRUE(std::isnan(values.back()));
   values.pop_back();
   EXPECT_EQ(values, (Floats{0, 1.0F / 512, 7.0F / 512, 1.0F / 64, 448, -448, -1}));

@@ -1,0 +1,146 @@
+#include "convert/calibration/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "convert/calibration/observing_backend.h"
+#include "engine/loaded_model.h"
+#include "engine/model_on_device.h"
+#include "engine/perplexity.h"
+#include "engine/runner.h"
+#include "support/error.h"
+#include "support/progress.h"
+#include "support/work_folder.h"
+
+namespace faststream::convert {
+namespace {
+
+constexpr int32_t kStepTokens = 256;
+
+// The checkpoint's model, in the type of its weights.
+std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
+                                       const CalibrationOptions& calibration,
+                                       const WorkFolder& folder) {
+  ConvertOptions plain;
+  plain.checkpoint = conversion.checkpoint;
+  plain.tokenizer = conversion.tokenizer;
+  plain.pooling = conversion.pooling;
+  plain.normalize = conversion.normalize;
+  plain.no_mtp = true;  // nothing computes with them
+  plain.output = folder.path() / "measured.bin";
+  plain.threads = calibration.threads;
+  plain.show_progress = calibration.show_progress;
+  plain.check_interrupted = calibration.check_interrupted;
+  convert_checkpoint(plain);
+  return plain.output;
+}
+
+uint64_t gram_bytes(const TensorPlan& plan, int64_t block) {
+  const auto of_part = static_cast<uint64_t>(plan.columns() * std::min(block, plan.columns()));
+  return static_cast<uint64_t>(ActivationStatistics::parts_of(plan)) * of_part * sizeof(float);
+}
+
+// Of which of the matrices `plans` products of columns are measured.
+std::set<TensorId> with_gram(std::span<const TensorPlan> plans, int64_t block) {
+  std::set<TensorId> ids;
+  if (block == 0) return ids;
+  for (const bool experts : {true, false}) {
+    uint64_t bytes = 0;
+    ids.clear();
+    for (const TensorPlan& plan : plans) {
+      if (plan.experts > 0 && !experts) continue;
+      ids.insert(plan.id);
+      bytes += gram_bytes(plan, block);
+    }
+    if (bytes <= kMostGramBytes) return ids;
+  }
+  return {};
+}
+
+void run_over(Runner& runner, const std::vector<std::vector<int32_t>>& windows,
+              const CalibrationOptions& calibration) {
+  ProgressBar progress("calibrating", ProgressBar::Unit::tokens, calibration.show_progress);
+  uint64_t total = 0;
+  for (const auto& window : windows) total += window.size();
+  uint64_t done = 0;
+  for (const std::vector<int32_t>& window : windows) {
+    Sequence sequence = runner.begin(static_cast<int64_t>(window.size()));
+    for (size_t first = 0; first < window.size(); first += kStepTokens) {
+      if (calibration.check_interrupted) calibration.check_interrupted();
+      const auto part =
+          std::span(window).subspan(first, std::min<size_t>(kStepTokens, window.size() - first));
+      runner.step({{{&sequence, part, NewTokens::Logits::all}}});
+      // The output matrix' inputs are observed as tokens are chosen.
+      const std::vector<SamplingRow> greedy(part.size());
+      runner.choose(greedy)->wait();
+      progress.update(done += part.size(), total);
+    }
+    runner.release(sequence);
+  }
+}
+
+void check_finite(const ActivationStatistics& statistics, const std::string& name) {
+  for (const auto& [place, moments] : statistics.all()) {
+    for (const float square : moments.mean_squares) {
+      if (std::isfinite(square)) continue;
+      throw Error(name + ": the model computes NaN or infinity (in what " +
+                  tensor_name(place.first) + " is multiplied with), and cannot be calibrated");
+    }
+  }
+}
+
+}  // namespace
+
+ActivationStatistics calibrate(const ConvertOptions& conversion,
+                               const CalibrationOptions& calibration) {
+  const auto refuse = [](const char* why) { throw UsageError(std::string("--calibrate: ") + why); };
+  if (conversion.format && is_float(*conversion.format)) refuse(kOfQuantized);
+  check_output(conversion);
+  if (conversion.before_output) conversion.before_output();
+  const WorkFolder folder;
+  const std::filesystem::path path = convert_as_it_is(conversion, calibration, folder);
+  ModelOnDevice model(path, calibration.check_interrupted);
+  std::filesystem::remove(path);  // it is mapped, and gone whatever ends this process
+  const std::string name = conversion.checkpoint.string();
+  if (model.config.encoder || model.config.output.none) {
+    refuse(": is of models that continue texts, and this one has an encoder");
+  }
+
+  const std::vector<TensorPlan> quantized =
+      quantized_matrices(target_config(model.config, conversion));
+  if (quantized.empty()) refuse(kOfQuantized);
+  std::set<TensorId> wanted;
+  for (const TensorPlan& plan : quantized) wanted.insert(plan.id);
+
+  const int64_t context = std::min(kCalibrationContext, model.config.max_context);
+  const EngineOptions engine{.device = calibration.device,
+                             .threads = calibration.threads,
+                             .context = context,
+                             .slots = 1,
+                             .kv_tokens = context};
+  ObservingBackend* observing = nullptr;
+  std::unique_ptr<Runner> runner;
+  model.place(engine.device, engine.threads, {}, [&](const auto& progress) {
+    const MemoryPlan plan = plan_memory(model.config, engine, model.weight_bytes(), kStepTokens,
+                                        figures_of(*model.backend, model.config));
+    auto wrapped = std::make_unique<ObservingBackend>(
+        std::move(model.backend), model.file, model.config, wanted,
+        with_gram(quantized, calibration.gram_columns), calibration.gram_columns);
+    observing = wrapped.get();
+    model.backend = std::move(wrapped);
+    runner = std::make_unique<Runner>(model.file, *model.backend, runner_limits(plan), progress);
+  });
+  run_over(*runner, text_windows(*model.tokenizer, calibration.text, context), calibration);
+  ActivationStatistics statistics = observing->statistics();
+  check_finite(statistics, name);
+  return statistics;
+}
+
+}  // namespace faststream::convert

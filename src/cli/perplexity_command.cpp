@@ -1,0 +1,63 @@
+#include "cli/perplexity_command.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "program/input.h"
+#include "engine/loaded_model.h"
+#include "engine/perplexity.h"
+#include "models/tensor_plan.h"
+#include "program/interrupt.h"
+#include "support/error.h"
+#include "support/progress.h"
+
+namespace faststream::cli {
+namespace {
+
+void print_size(const char* label, const LoadedModel& model) {
+  const TensorSizes sizes = sizes_of(tensor_plan(model.config));
+  std::printf("%-21s %s, %.2f bits a weight\n", label, format_bytes(sizes.bytes).c_str(),
+              sizes.bits_a_weight);
+}
+
+}  // namespace
+
+void perplexity_command(const PerplexityOptions& options) {
+  catch_interrupts();
+  const std::string text = read_text_file(options.text_file, "--perplexity");
+  EngineOptions engine = options.engine;
+  engine.slots = 1;
+  engine.check_interrupted = check_interrupted;
+  LoadedModel model(options.model, engine, kPerplexityStepTokens);
+  if (model.answers) {
+    throw Error(model.file.name() +
+                ": answers to its prompts; --perplexity is of models that continue them");
+  }
+  std::optional<LoadedModel> reference;
+  if (!options.against.empty()) {
+    reference.emplace(options.against, engine, kPerplexityStepTokens);
+  }
+  std::fprintf(stderr, "device: %s\n", model.info.device.c_str());
+  const Perplexity result =
+      measure_perplexity(model, reference ? &*reference : nullptr, text, check_interrupted);
+
+  if (result.n_tokens == 1) {
+    std::printf("perplexity            %.6g (1 token)\n", result.value);
+  } else {
+    std::printf("perplexity            %.6g ± %.2g (%lld tokens)\n", result.value,
+                result.standard_error, static_cast<long long>(result.n_tokens));
+  }
+  std::printf("speed                 %.1f tokens/s\n",
+              static_cast<double>(result.n_tokens) / result.seconds);
+  print_size("size", model);
+  if (!result.divergence) return;
+  const Divergence& divergence = *result.divergence;
+  std::printf("reference perplexity  %.6g (ratio %.6f)\n", divergence.reference_perplexity,
+              result.value / divergence.reference_perplexity);
+  print_size("reference size", *reference);
+  std::printf("KL divergence         mean %.3g, 99th percentile %.3g nats\n", divergence.mean_kl,
+              divergence.kl_99th);
+  std::printf("top token agrees      %.3f %%\n", 100 * divergence.top_token_agrees);
+}
+
+}  // namespace faststream::cli

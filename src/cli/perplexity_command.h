@@ -1,0 +1,20 @@
+// How well a model predicts a text: --perplexity.
+#pragma once
+
+#include <string>
+
+#include "engine/options.h"
+
+namespace faststream::cli {
+
+struct PerplexityOptions {
+  std::string model;
+  std::string text_file;
+  std::string against;  ///< another model file, or empty
+  EngineOptions engine;
+};
+
+/// Measures and prints to stdout. Throws Error, UsageError or Interrupted.
+void perplexity_command(const PerplexityOptions& options);
+
+}  // namespace faststream::cli

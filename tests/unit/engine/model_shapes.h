@@ -1,0 +1,221 @@
+// Small descriptions that have between them everything that one can ask for.
+#pragma once
+
+#include "models/config.h"
+
+namespace faststream {
+
+// Odd on purpose: GQA 3:1, head_dim that is not hidden / heads, no multiple of 8 but where needed.
+inline ModelConfig odd_shape(WeightFormat format) {
+  ModelConfig config = plain_decoder({.n_layers = 3,
+                                      .hidden = 52,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 20,
+                                      .ffn_hidden = 76,
+                                      .vocab = 131,
+                                      .max_context = 512});
+  config.layer_kinds[0].attention().qkv_bias = true;
+  config.layer_kinds[0].attention().out_bias = true;
+  config.weight_format = config.output_format = format;
+  config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
+  return config;
+}
+
+// Kinds of layers, which have between them everything that a description can ask for.
+inline ModelConfig rich_shape(WeightFormat format) {
+  ModelConfig config = odd_shape(format);
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  const NormConfig layer_norm{.kind = NormKind::layer, .eps = 1e-5F, .bias = true};
+  config.embedding = {.multiplier = 1.5F, .positions = 514, .offset = 2, .norm = layer_norm};
+  config.output.bias = true;
+  config.output.soft_cap = 3;
+  RopeConfig& partial = config.ropes.emplace_back();
+  partial.name = "partial";
+  partial.frequencies = plain_frequencies(5000, 12);
+  partial.attention_factor = 1.1F;
+
+  LayerConfig windowed = config.layer_kinds[0];
+  windowed.name = "windowed";
+  windowed.attention().window = 37;
+  windowed.attention().sinks = true;
+  windowed.attention().qk_norm = QkNorm::head;
+  windowed.attention().qk_norm_as = rms;
+  windowed.attention().qk_norm_after_rope = true;
+  windowed.attention().v_norm = true;
+  windowed.mixer_norms.after = rms;
+  windowed.ffn_norms.after = rms;
+  windowed.ffn.activation = Activation::gelu_tanh;
+  windowed.ffn.bias = true;
+
+  LayerConfig parallel = config.layer_kinds[0];
+  parallel.name = "parallel";
+  parallel.parallel = true;
+  parallel.mixer_norms.before = layer_norm;
+  parallel.ffn_norms.before = layer_norm;
+  parallel.attention().rope.reset();
+  parallel.attention().slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
+  parallel.attention().soft_cap = 2;
+  parallel.ffn = {
+      .size = 100, .gated = false, .activation = Activation::none, .xielu = true, .bias = true};
+
+  LayerConfig experts = config.layer_kinds[0];
+  experts.name = "experts";
+  experts.attention().rope = 1;
+  experts.attention().query_scaling = 0.1F;
+  experts.attention().query_scaling_from = 16;
+  experts.attention().qk_norm = QkNorm::whole;
+  experts.attention().qk_norm_as = rms;
+  experts.experts = {.count = 6,
+                     .router = {.used = 2, .normalized = true, .scale = 1.2F},
+                     .each = {.size = 24, .gated = true, .activation = Activation::silu},
+                     .shared = {.size = 40, .gated = true, .activation = Activation::silu},
+                     .shared_gate = true};
+  experts.ffn = {};
+
+  LayerConfig grouped = experts;
+  grouped.name = "grouped";
+  grouped.mixer_norms.stream = rms;
+  grouped.experts = {
+      .count = 8,
+      .router = {.used = 3,
+                 .score = Router::Score::sigmoid,
+                 .bias = true,
+                 .correction = true,
+                 .groups = 4,
+                 .groups_used = 2,
+                 .weighs_input = true},
+      .each = {.size = 20, .gated = true, .activation = Activation::swiglu_clamped, .bias = true},
+      .shared = {},
+      .shared_gate = false};
+  grouped.attention().window = 45;
+  grouped.attention().window_in_blocks = true;
+
+  // As windowed, but that it reads the keys and values of layer 0.
+  LayerConfig sharing = windowed;
+  sharing.name = "sharing";
+  sharing.attention().kv_of = 0;
+  sharing.attention().window = 20;
+  sharing.scaled = true;
+  sharing.experts = {.count = 5,
+                     .router = {.used = 2, .normalized = true, .expert_scales = true},
+                     .each = {.size = 20, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared = {.size = 36, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared_gate = false,
+                     .router_norm = rms,
+                     .norm = rms,
+                     .norm_after = rms,
+                     .shared_norm_after = rms};
+  sharing.ffn = {};
+  config.layer_inputs = {.size = 12,
+                         .multiplier = 2,
+                         .norm = rms,
+                         .activation = Activation::gelu_tanh,
+                         .norm_after = rms};
+  LayerConfig latent = config.layer_kinds[0];
+  latent.name = "latent";
+  latent.mixers = {LatentAttentionConfig{.n_heads = 5,
+                                         .q_rank = 22,
+                                         .kv_rank = 28,
+                                         .rope_dim = 12,
+                                         .nope_dim = 18,
+                                         .value_head_dim = 14,
+                                         .scale = 0.2F,
+                                         .bias = true,
+                                         .latent_norm = rms,
+                                         .rope = 1}};
+  LayerConfig of_input = latent;
+  of_input.name = "latent, queries of the input";
+  of_input.get<LatentAttentionConfig>().q_rank = 0;
+  of_input.experts = grouped.experts;
+  of_input.experts->router.group_score = Router::GroupScore::largest;
+  of_input.ffn = {};
+
+  config.layer_kinds = {windowed, parallel, experts, grouped, sharing, latent, of_input};
+  config.layers = {0, 1, 2, 3, 4, 5, 6};
+  return config;
+}
+
+// A layer of each kind of mixer, and of two side by side; of those that keep a state two in a row,
+// and the last one.
+inline ModelConfig hybrid_shape(WeightFormat format) {
+  ModelConfig config = odd_shape(format);
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().output_gate = true;
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                     .n_value_heads = 4,
+                                     .key_head_dim = 12,
+                                     .value_head_dim = 10,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
+  LayerConfig state_space = attention;
+  state_space.name = "state space";
+  state_space.mixers = {
+      StateSpaceConfig{.n_heads = 6,
+                       .head_dim = 12,
+                       .n_groups = 2,
+                       .state_size = 10,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .in_bias = true,
+                       .norm = rms}};
+  state_space.ffn_norms = {};
+  state_space.ffn = {};
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
+  LayerConfig scan = attention;
+  scan.name = "selective scan";
+  scan.mixers = {SelectiveScanConfig{.channels = 70,
+                                     .state_size = 6,
+                                     .step_rank = 5,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
+  LayerConfig by_channel = delta_net;
+  by_channel.name = "delta net by channel";
+  by_channel.mixers = {DeltaNetConfig{.n_key_heads = 4,
+                                      .n_value_heads = 4,
+                                      .key_head_dim = 12,
+                                      .value_head_dim = 10,
+                                      .convolution = {.taps = 4, .activation = Activation::silu},
+                                      .decays_by_channel = true,
+                                      .decay_rank = 12,
+                                      .least_log_decay = -5,
+                                      .norm = rms,
+                                      .gate_rank = 9,
+                                      .gate = Activation::sigmoid}};
+  LayerConfig latent = attention;
+  latent.name = "gated latent";
+  latent.mixers = {LatentAttentionConfig{.n_heads = 5,
+                                         .kv_rank = 28,
+                                         .rope_dim = 12,
+                                         .nope_dim = 18,
+                                         .value_head_dim = 14,
+                                         .scale = 0.2F,
+                                         .latent_norm = rms,
+                                         .head_gate = true}};
+  LayerConfig linear = attention;
+  linear.name = "linear attention";
+  linear.mixers = {LinearAttentionConfig{.n_heads = 3, .head_dim = 20, .norm = rms}};
+  LayerConfig side_by_side = attention;
+  side_by_side.name = "side by side";
+  side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
+  LayerConfig block = state_space;
+  block.name = "block beside the stream";
+  block.aside = {.norm = rms,
+                 .attention = config.layer_kinds[0].attention(),
+                 .ffn_norm = rms,
+                 .ffn = config.layer_kinds[0].ffn};
+  block.aside->attention.qkv_bias = block.aside->attention.out_bias = false;
+  block.aside->attention.window = 40;
+  block.aside->ffn.bias = false;
+  config.layer_kinds = {attention,  delta_net, state_space, convolution,  scan,
+                        by_channel, latent,    linear,      side_by_side, block};
+  config.layers = {1, 2, 0, 3, 9, 4, 5, 6, 7, 8, 2};
+  return config;
+}
+
+}  // namespace faststream
