@@ -133,8 +133,12 @@ class CudaBackend final : public Backend {
   /// null.
   [[nodiscard]] unsigned* dealt() const { return reinterpret_cast<unsigned*>(dealt_.get()); }
 
-  /// The weight as products take it: of bf16, until the next call, where it is i8 and its inputs
-  /// keep 16 bits, else itself.
+  /// The product with int4 weights as they are. False, with nothing done to the result, with others
+  /// and where no kernel has it so. Normalizes the input, or leaves it as it is.
+  bool multiply_int4(Input& input, const Weight& weight, const Destination& to,
+                     bool gated);  // linear.cu
+  /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
+  /// where it is of integers and its inputs keep 16 bits, else itself.
   Weight widened(const Weight& weight);  // linear/widen.cu
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,

@@ -3,7 +3,8 @@
 // waits for the host: how many rows an expert has is read by the kernels.
 //
 // Of few rows an expert, kernels of warps fetch rows where they are; of many on Hopper, rows are
-// brought to their places first, and warpgroups multiply what lies together. All sum in one order.
+// brought to their places first, and warpgroups multiply what lies together, as they do with any
+// number of rows beside int4. All sum in one order.
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -147,8 +148,9 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
   Matrix taken = x;
   // Beside i8 weights tensor cores take eight-bit rows alone.
   const bool fits =
-      few_rows_fit(x, product.weight) &&
-      (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs());
+      work.by_warpgroups ||
+      (few_rows_fit(x, product.weight) &&
+       (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs()));
   if (fits && product.weight.quantizes_inputs()) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
@@ -212,6 +214,8 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   // Rows of the first product by place lie where results of the second will.
   const bool fits = is_hopper_ && warpgroups_fit(x, experts, hidden) &&
                     x.cols * dtype_size(x.dtype) <= hidden * sizeof(float);
+  const bool has_int4 =
+      experts.up.format == WeightFormat::int4 || experts.down.format == WeightFormat::int4;
   const int64_t pieces = ceil_div(x.rows * used, piece.rows);
   const int64_t piece_tokens = ceil_div(x.rows, pieces);
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
@@ -223,9 +227,10 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     routing.weights = parts.take<float>(pairs);
     routing.place_of = parts.take<int32_t>(pairs);
     routing.token_at = parts.take<int32_t>(pairs);
-    const bool by_warpgroups = fits && pairs >= kRowsOfWarpgroups * n_experts;
+    const bool many = pairs >= kRowsOfWarpgroups * n_experts;
+    const bool by_warpgroups = fits && (many || has_int4);
     if (by_warpgroups) {
-      routing.tile_rows = kMaxTileRows;
+      routing.tile_rows = many ? kMaxTileRows : kMinTileRows;
       routing.tile_grain = kPartRows;
     } else {
       routing.tile_rows = choose_tile_rows(pairs, n_experts);

@@ -43,7 +43,7 @@ void route(const Matrix& scores, const Router& router, int32_t n_experts, const 
 /// Rows of x [rows, in] times the matrices of their experts, as rows of the result by place.
 struct GroupedProduct {
   const void* x = nullptr;
-  DType x_dtype = DType::f32;         ///< as few_rows_fit() wants it, or i8 beside i8
+  DType x_dtype = DType::f32;         ///< as few_rows_fit() wants it, or i8 beside integers
   int64_t x_stride = 0;               ///< elements
   const int32_t* x_rows = nullptr;    ///< the row of x of each place; null: the place
   const float* row_scales = nullptr;  ///< [rows of x], where x is i8
