@@ -13,7 +13,7 @@
 namespace faststream::convert {
 namespace {
 
-ImportanceEntries parse(const std::string& bytes) {
+ImportanceEntries parse_importance(const std::string& bytes) {
   const auto read = [&](uint64_t offset, std::span<std::byte> out) {
     ASSERT_LE(offset + out.size(), bytes.size());
     std::memcpy(out.data(), bytes.data() + offset, out.size());
@@ -21,8 +21,8 @@ ImportanceEntries parse(const std::string& bytes) {
   return parse_imatrix(read, bytes.size(), "i.gguf");
 }
 
-std::string parse_error(const std::string& bytes) {
-  return error_of([&] { parse(bytes); });
+std::string importance_error(const std::string& bytes) {
+  return error_of([&] { parse_importance(bytes); });
 }
 
 std::string number(int32_t value) { return GgufBuilder::bytes_of(value); }
@@ -42,53 +42,54 @@ GgufBuilder gguf_form() {
 }
 
 TEST(Imatrix, ReadsBothForms) {
-  const ImportanceEntries older = parse(number(2) + entry("blk.0.attn_q.weight", 4, {8, 2, 0}) +
-                                        entry("x", 1, {0.5}) + number(10) + number(4) + "text");
+  const ImportanceEntries older =
+      parse_importance(number(2) + entry("blk.0.attn_q.weight", 4, {8, 2, 0}) +
+                       entry("x", 1, {0.5}) + number(10) + number(4) + "text");
   EXPECT_EQ(older.size(), 2U);
   EXPECT_EQ(older.at("blk.0.attn_q.weight").mean_squares, (std::vector<float>{2, 0.5, 0}));
   EXPECT_EQ(older.at("blk.0.attn_q.weight").counts, std::vector<float>{4});
 
   GgufBuilder gguf = gguf_form();
   gguf.floats("a.in_sum2", {2, 3}, {3, 6, 9, 1, 2, 3}).floats("a.counts", {2, 1}, {3, 0});
-  const ImportanceEntries newer = parse(gguf.bytes());
+  const ImportanceEntries newer = parse_importance(gguf.bytes());
   EXPECT_EQ(newer.size(), 1U);
   EXPECT_EQ(newer.at("a").mean_squares, (std::vector<float>{1, 2, 3, 0, 0, 0}));
   EXPECT_EQ(newer.at("a").counts, (std::vector<float>{3, 0}));
 }
 
 TEST(Imatrix, RefusesWhatIsUnsound) {
-  EXPECT_TRUE(says(parse_error(""), "i.gguf", "no importance matrix"));
-  EXPECT_TRUE(says(parse_error(number(-1)), "no importance matrix"));
-  EXPECT_TRUE(says(parse_error(number(1 << 30) + entry("a", 1, {1})), "no importance matrix"));
+  EXPECT_TRUE(says(importance_error(""), "i.gguf", "no importance matrix"));
+  EXPECT_TRUE(says(importance_error(number(-1)), "no importance matrix"));
+  EXPECT_TRUE(says(importance_error(number(1 << 30) + entry("a", 1, {1})), "no importance matrix"));
   const std::string whole = number(1) + entry("a", 2, {1, 2});
   for (size_t size = 0; size < whole.size(); ++size) {
-    EXPECT_TRUE(says(parse_error(whole.substr(0, size)), "no importance matrix")) << size;
+    EXPECT_TRUE(says(importance_error(whole.substr(0, size)), "no importance matrix")) << size;
   }
-  EXPECT_EQ(parse_error(whole), "");
-  EXPECT_TRUE(says(parse_error(number(1) + entry("a", 0, {1})), "damaged"));
+  EXPECT_EQ(importance_error(whole), "");
+  EXPECT_TRUE(says(importance_error(number(1) + entry("a", 0, {1})), "damaged"));
   const std::string twice = number(2) + entry("a", 1, {1}) + entry("a", 1, {1});
-  EXPECT_TRUE(says(parse_error(twice), "\"a\"", "twice"));
+  EXPECT_TRUE(says(importance_error(twice), "\"a\"", "twice"));
   for (const float bad :
        {-1.0F, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    EXPECT_TRUE(says(parse_error(number(1) + entry("a", 1, {bad})), "\"a\"", "not finite"));
+    EXPECT_TRUE(says(importance_error(number(1) + entry("a", 1, {bad})), "\"a\"", "not finite"));
   }
 
-  EXPECT_TRUE(says(parse_error(GgufBuilder().add("general.type", "model").bytes()),
+  EXPECT_TRUE(says(importance_error(GgufBuilder().add("general.type", "model").bytes()),
                    "no importance matrix"));
-  EXPECT_TRUE(says(parse_error(gguf_form().floats("a.in_sum2", {1, 2}, {1, 2}).bytes()),
+  EXPECT_TRUE(says(importance_error(gguf_form().floats("a.in_sum2", {1, 2}, {1, 2}).bytes()),
                    "no counts", "\"a\""));
-  EXPECT_TRUE(says(parse_error(gguf_form()
-                                   .floats("a.in_sum2", {1, 2}, {1, 2})
-                                   .floats("a.counts", {2, 1}, {1, 1})
-                                   .bytes()),
+  EXPECT_TRUE(says(importance_error(gguf_form()
+                                        .floats("a.in_sum2", {1, 2}, {1, 2})
+                                        .floats("a.counts", {2, 1}, {1, 1})
+                                        .bytes()),
                    "2 counts for 1 parts"));
-  EXPECT_TRUE(says(parse_error(gguf_form()
-                                   .tensor("a.in_sum2", 1, {1, 2}, std::string(4, '\0'))
-                                   .floats("a.counts", {1, 1}, {1})
-                                   .bytes()),
+  EXPECT_TRUE(says(importance_error(gguf_form()
+                                        .tensor("a.in_sum2", 1, {1, 2}, std::string(4, '\0'))
+                                        .floats("a.counts", {1, 1}, {1})
+                                        .bytes()),
                    "not of type F32"));
   EXPECT_TRUE(says(
-      parse_error(
+      importance_error(
           gguf_form().floats("a.in_sum2", {1, 2}, {1, -2}).floats("a.counts", {1, 1}, {1}).bytes()),
       "negative"));
 }
