@@ -16,17 +16,16 @@
 namespace faststream::convert {
 namespace {
 
-using enum TensorKind;
-
 constexpr std::string_view kOutput = "output";
 
 // Words for the tensors of all families that do the same.
-struct Word {
+struct TensorWord {
   std::string_view name;
   std::vector<TensorKind> kinds;
 };
-const std::vector<Word>& words() {
-  static const std::vector<Word> all = {
+const std::vector<TensorWord>& tensor_words() {
+  using enum TensorKind;
+  static const std::vector<TensorWord> all = {
       {"qkv",
        {attention_qkv, cross_q, cross_kv, aside_qkv, latent_q_down, latent_q, latent_kv, latent_k,
         latent_v}},
@@ -42,19 +41,19 @@ const std::vector<Word>& words() {
   return all;
 }
 
-[[noreturn]] void refuse(std::string_view entry, const std::string& why) {
+[[noreturn]] void refuse_entry(std::string_view entry, const std::string& why) {
   throw UsageError("--keep: \"" + printable(std::string(entry)) + "\" " + why);
 }
 
 std::vector<TensorKind> kinds_of(std::string_view entry, std::string_view name) {
-  const auto word = std::ranges::find(words(), name, &Word::name);
-  if (word != words().end()) return word->kinds;
+  const auto word = std::ranges::find(tensor_words(), name, &TensorWord::name);
+  if (word != tensor_words().end()) return word->kinds;
   const auto kind = kind_from_name(name);
   if (kind && takes_format(*kind)) return {*kind};
   std::string known;
   for (const std::string_view each : kept_words()) add_name(known, each);
-  refuse(entry, "names no tensors whose format can be chosen; such are " + known +
-                    " and tensors of model files, as ffn_down");
+  refuse_entry(entry, "names no tensors whose format can be chosen; such are " + known +
+                          " and tensors of model files, as ffn_down");
 }
 
 struct Layers {
@@ -69,14 +68,15 @@ Layers layers_of(std::string_view entry, std::string_view text, int64_t n_layers
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || value < 0 ||
         value >= n_layers) {
-      refuse(entry, "names no layers; those of the model are 0 to " + std::to_string(n_layers - 1));
+      refuse_entry(entry,
+                   "names no layers; those of the model are 0 to " + std::to_string(n_layers - 1));
     }
     return value;
   };
   const size_t dash = text.find('-');
   const int64_t first = number(text.substr(0, dash));
   const int64_t last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
-  if (last < first) refuse(entry, "names its last layer first");
+  if (last < first) refuse_entry(entry, "names its last layer first");
   return {first, last - first + 1};
 }
 
@@ -100,7 +100,7 @@ void set_output(WeightFormat format, ModelConfig& config) {
 
 std::vector<std::string_view> kept_words() {
   std::vector<std::string_view> names = {kOutput};
-  for (const Word& word : words()) names.push_back(word.name);
+  for (const TensorWord& word : tensor_words()) names.push_back(word.name);
   return names;
 }
 
@@ -110,18 +110,20 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
     const std::string_view entry = kept.substr(begin, end - begin);
     begin = end + 1;
     const size_t equals = entry.find('=');
-    if (equals == std::string_view::npos) refuse(entry, "has no format, as \"down=int8\" has");
+    if (equals == std::string_view::npos)
+      refuse_entry(entry, "has no format, as \"down=int8\" has");
     const auto format = format_from_name(entry.substr(equals + 1));
     if (!format) {
       std::string known;
       for (const WeightFormat each : kWeightFormats) add_name(known, format_name(each));
-      refuse(entry, "has an unknown format; known are " + known);
+      refuse_entry(entry, "has an unknown format; known are " + known);
     }
     const std::string_view place = entry.substr(0, equals);
     const size_t colon = place.find(':');
     const std::string_view name = place.substr(0, colon);
     if (name == kOutput) {
-      if (colon != std::string_view::npos) refuse(entry, "names layers, but the output is in none");
+      if (colon != std::string_view::npos)
+        refuse_entry(entry, "names layers, but the output is in none");
       set_output(*format, config);
       continue;
     }
@@ -133,7 +135,7 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
     }
     const auto [first, count] = layers_of(entry, place.substr(colon + 1), config.n_layers());
     for (FormatRule& rule : rules) {
-      if (!is_of_layers(rule.tensor)) refuse(entry, "names layers of what is in none");
+      if (!is_of_layers(rule.tensor)) refuse_entry(entry, "names layers of what is in none");
       rule.first_layer = first;
       rule.n_layers = count;
       config.formats.push_back(rule);

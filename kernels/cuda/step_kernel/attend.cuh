@@ -210,17 +210,17 @@ class Attender {
 
   // Brings a head of a row, once it is there, to shared memory: by a warp.
   __device__ void bring_head(const Row& row, int dim, int head, T* to) const {
-    const int pairs = dim / 2;
-    const auto* from = static_cast<const uint32_t*>(rows_.at(row)) + int64_t{head} * pairs;
-    constexpr int kWords = kRow / 2 / kWarp;
-    uint32_t words[kWords];
+    constexpr int kPiece = 8;  // elements; heads are of whole pieces
+    constexpr int kEach = ceil_div(kRow, kPiece * kWarp);
+    const T* from = static_cast<const T*>(rows_.at(row)) + int64_t{head} * dim;
+    const auto element = [](int i) { return (i * kWarp + lane()) * kPiece; };
+    uint4 pieces[kEach];
     bring(
-        words, row.awaited, [&](int i) { return i * kWarp + lane() < pairs; },
-        [&](int i) { return from + i * kWarp + lane(); });
+        pieces, row.awaited, [&](int i) { return element(i) < dim; },
+        [&](int i) { return from + element(i); });
 #pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      const int pair = i * kWarp + lane();
-      if (pair < pairs) reinterpret_cast<uint32_t*>(to)[pair] = words[i];
+    for (int i = 0; i < kEach; ++i) {
+      if (element(i) < dim) *reinterpret_cast<uint4*>(to + element(i)) = pieces[i];
     }
     __syncwarp();
   }

@@ -84,6 +84,7 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
     a.values = {a.keys.offset + kv.k_dim() * bytes, a.queries.awaited};
   }
   a.result = result_at(out);
+  write_over_held(kMaxInputBytes);
   instructions_.emplace_back(a);
   head_dim_ = std::max(head_dim_, kv.head_dim);
   varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
@@ -145,17 +146,9 @@ bool StepKernel::recur(const RecurArguments& arguments) {
   instruction.keys_of_part = token_keys_of_part(r);
   instruction.result = result_at(result);
   instruction.out = out.data;
+  write_over_held(kMaxInputBytes);
   instructions_.emplace_back(instruction);
   return true;
-}
-
-// The last two instructions, of which neither reads what the other makes, the other way round.
-void StepKernel::swap_last() {
-  const auto last = static_cast<int64_t>(instructions_.size()) - 1;
-  std::swap(instructions_[instructions_.size() - 2], instructions_.back());
-  for (Known& known : known_) {
-    if (known.instruction >= last - 1) known.instruction = 2 * last - 1 - known.instruction;
-  }
 }
 
 }  // namespace faststream

@@ -1,7 +1,8 @@
 // Which norms and factors of rows become instructions.
-#include "kernels/cuda/step_kernel/step_kernel.h"
-
 #include <algorithm>
+
+#include "kernels/cuda/step_kernel/shared_memory.cuh"
+#include "kernels/cuda/step_kernel/step_kernel.h"
 
 namespace faststream {
 
@@ -20,6 +21,12 @@ int32_t piece_of_elements(int64_t elements) {
   int32_t piece = kMaxFactors;
   while (elements % piece != 0) piece /= 2;
   return piece;
+}
+
+// Of the memory of what is multiplied that rows of so many columns take.
+int64_t bytes_of_norm(int32_t columns) {
+  const int64_t rows = columns > kMaxWarpNormalized ? 1 : step_kernel::kConsumers;
+  return 2 * rows * std::max(columns, kMaxWarpNormalized) * static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
@@ -52,8 +59,36 @@ bool StepKernel::make_everyones(const Span& span, int32_t columns) {
   }
   for (auto i = instructions_.rbegin();; ++i) {
     i->norm.is_everyones = true;
-    if (!i->norm.x_is_held) return true;
+    if (!i->norm.x_is_held && i->norm.before_at != 0) return true;
   }
+}
+
+// Where all blocks have the row of floats that a product reads, it brings none: the last
+// instruction makes it for all, or an earlier one has, and nobody has written over it since.
+void StepKernel::hold(const Span& span, ProductInstruction& p) {
+  if (p.x_dtype != DType::f32) return;
+  if (make_everyones(span, p.inputs)) {
+    NormInstruction& last = instructions_.back().norm;
+    const int64_t behind = bytes_of_norm(p.inputs);
+    const bool fits = behind + static_cast<int64_t>(span.bytes) <= kMaxInputBytes;
+    last.held_at = fits ? static_cast<int32_t>(behind) : 0;
+    held_ = fits ? static_cast<int32_t>(instructions_.size()) - 1 : -1;
+    p.held_at = last.held_at;
+  } else {
+    p.held_at = place_of_held(p.x, p.inputs);
+  }
+}
+
+// Where all blocks have a row of floats; negative: nowhere.
+int32_t StepKernel::place_of_held(const Row& row, int32_t columns) const {
+  if (held_ < 0) return -1;
+  const NormInstruction& norm = instructions_[static_cast<size_t>(held_)].norm;
+  const bool is_held = norm.result.row.offset == row.offset && norm.columns == columns;
+  return is_held ? norm.held_at : -1;
+}
+
+void StepKernel::write_over_held(int64_t bytes) {
+  if (held_ >= 0 && bytes > instructions_[static_cast<size_t>(held_)].norm.held_at) held_ = -1;
 }
 
 // Where the last instruction multiplies a product's row by factors: the product does that itself,
@@ -88,16 +123,23 @@ bool StepKernel::norm(const Matrix& x, const Norm& norm, bool add, const Matrix&
   n.rows = static_cast<int32_t>(x.rows * x.cols / n.columns);
   n.first_block = dealt_;
   n.norm = has_norm ? norm : Norm{};
-  if (const NormInstruction* maker = maker_of(from); maker != nullptr && maker->rows == 1 &&
-                                                     n.rows == 1 && maker->columns == n.columns &&
-                                                     x.dtype == DType::f32) {
+  const auto holds = [&](const NormInstruction* maker, DType type) {
+    return maker != nullptr && maker->rows == 1 && n.rows == 1 && maker->columns == n.columns &&
+           type == DType::f32;
+  };
+  if (const NormInstruction* maker = maker_of(from); holds(maker, x.dtype)) {
     n.x_is_held = true;
     n.first_block = maker->first_block;
+  } else if (add && holds(maker_of(result), out.dtype)) {
+    n.before_at = 0;
+    n.first_block = instructions_.back().norm.first_block;
   }
   n.x = {row_of(from), x.dtype, n.columns};
   if (add) n.before = row_of(result);
+  if (add && n.before_at < 0 && n.rows == 1) n.before_at = place_of_held(n.before, n.columns);
   n.result = {result_at(result), out.dtype, n.columns};
   n.out = out.data;
+  write_over_held(bytes_of_norm(n.columns));
   instructions_.emplace_back(n);
   return true;
 }
@@ -126,6 +168,7 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
     n.out = m.data;
     add_factors(n, by, factors.dtype, activation, is_one);
     n.result = {result_at(result), m.dtype, n.columns};
+    write_over_held(bytes_of_norm(n.columns));
     instructions_.emplace_back(n);
   } else {
     add_factors(*maker, by, factors.dtype, activation, is_one);

@@ -1,6 +1,9 @@
 // Which products become instructions.
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
@@ -91,7 +94,7 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
   if (!take_factors(x, p)) {
     p.x = row_of(x);
-    p.x_is_held = p.x_dtype == DType::f32 && make_everyones(x, p.inputs);
+    hold(x, p);
   }
   if (to.add) p.added = row_of(out);
   p.result = result_at(out);
@@ -130,8 +133,9 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
                   : std::initializer_list<Span>{x, logits},
            result);
 
+  const int64_t needed = last_maker_of({x, logits});
   up.x = row_of(x);
-  up.x_is_held = up.x_dtype == DType::f32 && make_everyones(x, up.inputs);
+  hold(x, up);
   up.outputs = static_cast<int32_t>(middle.cols);
   up.gated = experts.gated;
   up.tiles = ceil_div(middle.cols, experts.gated ? 8 : 16);
@@ -146,12 +150,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
            .scales = experts.up.row_scales(),
            .bias = experts.up_bias,
            .activation = experts.activation};
-  const bool norm_waits =
-      !instructions_.empty() && instructions_.back().kind == Instruction::Kind::norm &&
-      !instructions_.back().norm.x_is_held && !up.x_is_held && !makes(x) && !makes(logits);
   add(up);
-  // One block has that norm, which all would wait for here; behind, they wait anyway.
-  if (norm_waits) swap_last();
 
   down.x = up.result;
   down.outputs = static_cast<int32_t>(out.cols);
@@ -168,7 +167,70 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   if (add_to) down.added = row_of(result);
   down.result = result_at(result);
   add(down);
+  order_experts(needed);
   return true;
+}
+
+// The last instruction that makes some of these; negative: none does.
+int64_t StepKernel::last_maker_of(std::initializer_list<Span> spans) const {
+  int64_t last = -1;
+  for (const Known& known : known_) {
+    if (std::any_of(spans.begin(), spans.end(),
+                    [&](const Span& span) { return known.span.overlaps(span); })) {
+      last = std::max(last, known.instruction);
+    }
+  }
+  return last;
+}
+
+// Whether instruction n, a product or a norm, reads what the one before it makes, from the step's
+// memory.
+bool StepKernel::waits_for_last(size_t n) const {
+  const int64_t made = instructions_[n - 1].result().offset;
+  const Instruction& i = instructions_[n];
+  switch (i.kind) {
+    case Instruction::Kind::multiply:
+    case Instruction::Kind::multiply_in_order:
+    case Instruction::Kind::multiply_floats:
+      return made >= 0 && i.product.held_at < 0 && i.product.n_experts == 0 &&
+             (i.product.x.offset == made || i.product.factors.row.offset == made);
+    case Instruction::Kind::norm:
+      return made >= 0 && !i.norm.x_is_held && i.norm.before_at < 0 &&
+             (i.norm.x.row.offset == made || i.norm.factors.row.offset == made);
+    default:
+      return false;
+  }
+}
+
+// Two products of experts were added last, the first of which reads nothing that an instruction
+// behind `needed` makes. As many as wait for the one before them are carried out after it, as their
+// input is on its way meanwhile; and norms at their end after the second, where all blocks may make
+// them for themselves, and nobody waits for one.
+void StepKernel::order_experts(int64_t needed) {
+  const size_t up = instructions_.size() - 2;
+  const auto kept = static_cast<size_t>(needed + 1);
+  size_t first = up;
+  while (first > std::max<size_t>(kept, 1) && waits_for_last(first - 1)) --first;
+  const int64_t added = instructions_.back().product.added.offset;
+  size_t norms = up;
+  while (norms > first && instructions_[norms - 1].kind == Instruction::Kind::norm &&
+         (added < 0 || instructions_[norms - 1].result().offset != added)) {
+    --norms;
+  }
+  const auto begin = instructions_.begin();
+  const auto at = [&](size_t n) { return begin + static_cast<std::ptrdiff_t>(n); };
+  std::rotate(at(norms), at(up), instructions_.end());  // both before the norms
+  std::rotate(at(first), at(norms), at(norms + 1));     // the first before the others
+  const auto place_of = [&](size_t n) {
+    if (n < first) return n;
+    if (n == up) return first;
+    if (n == up + 1) return norms + 1;
+    return n < norms ? n + 1 : n + 2;
+  };
+  for (Known& known : known_) {
+    if (known.instruction < 0) continue;
+    known.instruction = static_cast<int64_t>(place_of(static_cast<size_t>(known.instruction)));
+  }
 }
 
 // The blocks that have all of the product of the same row before this one, as of a layer's gates: a
@@ -192,6 +254,7 @@ void StepKernel::add(ProductInstruction product) {
   product.tiles_of_each = tiles / product.blocks;
   product.tiles_more = tiles % product.blocks;
   dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
+  write_over_held(int64_t{product.x_rows} * product.x_bytes);
   const auto kind = is_integer(product.weight_format) ? Instruction::Kind::multiply
                     : product.weight_format == WeightFormat::f32
                         ? Instruction::Kind::multiply_floats

@@ -59,8 +59,10 @@ struct RowElements {
 struct ProductInstruction {
   Row x;
   DType x_dtype = DType::f32;
-  bool x_is_held = false;  ///< by all blocks: of the norm before, which is everyone's
-  int32_t x_rows = 1;      ///< experts used, where each has its own
+  // Where all blocks hold it, of a norm that is everyone's: byte of their memory for what is
+  // multiplied. Negative: they do not.
+  int32_t held_at = -1;
+  int32_t x_rows = 1;  ///< experts used, where each has its own
   int64_t x_stride = 0;
   Norm norm;            ///< of x; then it is rounded to the step's type
   RowElements factors;  ///< of a row of that type, element by element, if there are any
@@ -137,12 +139,14 @@ struct RecurInstruction {
 struct NormInstruction {
   RowElements x;
   bool x_is_held = false;     ///< the only row, by whoever made it: the instruction before
+  int32_t held_at = 0;        ///< where products find it (theirs); 0: the next instruction alone
   bool is_everyones = false;  ///< all blocks make the only row, for themselves
   int32_t rows = 1;
   int32_t columns = 0;
   int32_t first_block = 0;  ///< that has the first row, or stores what all have
   Norm norm;                ///< or none
   Row before;               ///< if anything, of the result's type and stride
+  int32_t before_at = -1;   ///< where it is held, as a product's x; negative: nowhere
   enum class Factors : int32_t { none, one, of_elements };
   Factors factors_are = Factors::none;
   Activation activation = Activation::none;
@@ -177,6 +181,21 @@ struct alignas(16) Instruction {
   explicit Instruction(const RecurInstruction& r) : kind(Kind::recur), recur(r) {}
   explicit Instruction(const NormInstruction& n) : kind(Kind::norm), norm(n) {}
 
+  /// Where its result is in the step's memory.
+  [[nodiscard]] const Row& result() const {
+    switch (kind) {
+      case Kind::attend:
+        return attend.result;
+      case Kind::convolve:
+        return convolve.result;
+      case Kind::recur:
+        return recur.result;
+      case Kind::norm:
+        return norm.result.row;
+      default:
+        return product.result;
+    }
+  }
   /// Where its result goes in memory, besides the step's.
   [[nodiscard]] void*& out() {
     switch (kind) {

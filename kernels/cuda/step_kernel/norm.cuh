@@ -10,8 +10,8 @@ namespace faststream::step_kernel {
 /// A short row by a warp, a long one by all consumers of a block: the same bits as by norm.cu and
 /// scale.cu. The first row is of one block, the next of the next one; a row alone may be made by
 /// all, so that nobody waits for whom it comes from. Rows pass through shared
-/// memory, so that there are loops: code that runs once a layer is not in the instruction cache,
-/// and with rows in registers, 130 kB of it, took ten times as long.
+/// memory, so that there are loops, one for warps and blocks: code that runs once a layer is not in
+/// the instruction cache, and with rows in registers, 130 kB of it, took ten times as long.
 class Normalizer {
  public:
   explicit __device__ Normalizer(const RowMemory& rows) : rows_(rows) {}
@@ -20,19 +20,19 @@ class Normalizer {
     const auto blocks = static_cast<int>(gridDim.x);
     int row = n.is_everyones ? 0 : static_cast<int>(blockIdx.x) - n.first_block;
     if (row < 0) row += blocks;
-    auto* memory = reinterpret_cast<float*>(shared_memory().x);
-    if (n.columns > kMaxWarpNormalized) {
-      RowTeam<kConsumerThreads> team{thread(), kAll, shared_memory().parts[0]};
-      for (; row < n.rows; row += blocks) {
-        normalize_row<kConsumerThreads>(n, {row, n.columns, thread(), memory}, team);
-      }
-      return;
+    Place place{row, n.columns, thread(), kConsumerThreads,
+                reinterpret_cast<float*>(shared_memory().x)};
+    int step = blocks;
+    if (n.columns <= kMaxWarpNormalized) {
+      place.row += warp() * blocks;
+      place.thread = lane();
+      place.threads = kWarp;
+      place.memory += warp() * kRows * kMaxWarpNormalized;
+      step *= kConsumers;
     }
-    RowWarp<1> team;
-    memory += warp() * kRows * kMaxWarpNormalized;
-    for (row += warp() * blocks; row < n.rows; row += kConsumers * blocks) {
-      normalize_row<kWarp>(n, {row, n.columns, lane(), memory}, team);
-    }
+    Team team{{thread(), kAll, shared_memory().parts[0]}, place.threads == kWarp};
+#pragma unroll 1
+    for (; place.row < n.rows; place.row += step) normalize_row(n, place, team);
   }
 
  private:
@@ -41,26 +41,35 @@ class Normalizer {
   static_assert(kRows * kMaxNormRow * sizeof(float) <= kMaxInputBytes);
   static_assert(kRows * kMaxWarpNormalized * kConsumers * sizeof(float) <= kMaxInputBytes);
 
+  // The threads of a row: all consumers, or a warp, which has what their first 32 threads would
+  // have: zeros of the others change no sum.
+  struct Team {
+    RowTeam<kConsumerThreads> all;
+    bool is_warp;
+    static constexpr int kTurns = RowTeam<kConsumerThreads>::kTurns;
+
+    __device__ float sum(const float (&values)[kTurns]) {
+      return is_warp ? warp_sum(values[0]) : all.sum(values);
+    }
+  };
+  static_assert(kMaxWarpNormalized <= 8 * kWarp, "a warp has one turn");
+
   // What a thread has of a row: eights in turn with the other threads of its team, nobody else's.
-  template <int kThreads>
   struct Place {
-    static constexpr int kMost = kThreads == kWarp ? kMaxWarpNormalized : kMaxNormRow;
-    static constexpr int kEights = ceil_div(kMost, 8 * kThreads);  // at most
     int row;
     int columns;
     int thread;
+    int threads;
     float* memory;  // of the team's rows, one after the other
 
-    [[nodiscard]] __device__ int element(int e) const { return 8 * (thread + kThreads * e); }
+    [[nodiscard]] __device__ int element(int e) const { return 8 * (thread + threads * e); }
     [[nodiscard]] __device__ bool exists(int e) const { return element(e) < columns; }
     [[nodiscard]] __device__ float* eight(int nth, int e) const {
       return memory + nth * columns + element(e);
     }
   };
 
-  template <int kThreads, typename Team>
-  __device__ void normalize_row(const NormInstruction& n, const Place<kThreads>& place,
-                                Team& team) const {
+  __device__ void normalize_row(const NormInstruction& n, const Place& place, Team& team) const {
     const bool has_norm = n.norm.kind != NormKind::none;
     const bool has_before = n.before.offset >= 0;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
@@ -71,17 +80,30 @@ class Normalizer {
         one, [&](int) { return has_one; }, from);
 #pragma unroll 1
     for (int e = 0; has_norm && place.exists(e); ++e) touch(n.norm.weight + place.element(e));
-    const RowElements before{n.before, n.result.dtype, n.result.stride};
-    bring_rows(n.x, !n.x_is_held, has_before ? before : n.factors, has_before || has_factors,
-               place);
+    if (n.before_at >= 0) take_held(n.before_at, place);
+    const bool wants_second = (has_before && n.before_at < 0) || has_factors;
+    // That is there first; x is what others make now.
+#pragma unroll 1
+    for (int nth = 1; nth >= 0; --nth) {
+      const bool is_second = nth > 0;
+      if (is_second ? !wants_second : n.x_is_held) continue;
+      const bool is_before = is_second && has_before;
+      const RowElements& elements = is_before ? n.result : is_second ? n.factors : n.x;
+      bring_row(is_before ? rows_.at(n.before) : at(elements),
+                is_before ? n.before.awaited : elements.row.awaited, elements.dtype == DType::f32,
+                elements.stride, nth, place);
+    }
     const MeasuredNorm norm = measure(n.columns, n.norm, team, [&](const auto& add) {
+#pragma unroll 1
+      for (int first = 0; place.exists(first); first += Team::kTurns) {
 #pragma unroll
-      for (int e = 0; e < place.kEights; ++e) {
-        if (!place.exists(e)) continue;
-        float values[8];
-        load_floats(place.eight(0, e), values);
+        for (int turn = 0; turn < Team::kTurns; ++turn) {
+          if (!place.exists(first + turn)) break;
+          float values[8];
+          load_floats(place.eight(0, first + turn), values);
 #pragma unroll
-        for (const float value : values) add(e % Team::kTurns, value);
+          for (const float value : values) add(turn, value);
+        }
       }
     });
     if (has_factors && n.activation != Activation::none && place.exists(0)) {
@@ -126,60 +148,55 @@ class Normalizer {
         }
       }
       store_eight(n, place.row * n.result.stride + place.element(e), values);
-      // The next instruction may go on with them.
-#pragma unroll
-      for (int i = 0; i < 8; ++i) place.eight(0, e)[i] = values[i];
+      // The next instruction may go on with them, and products.
+      put_eight(place.eight(0, e), values);
+      if (n.held_at > 0) put_eight(held_row(n.held_at) + place.element(e), values);
     }
   }
 
-  // Those rows that are wanted to shared memory, once they are there, the second behind the first.
-  // That is there first; x is what others make now.
-  template <int kThreads>
-  __device__ void bring_rows(const RowElements& x, bool wants_x, const RowElements& second,
-                             bool wants_second, const Place<kThreads>& place) const {
-    // At once: halves of eights where they are floats.
-    constexpr int kPieces = kThreads == kWarp ? 2 : 4;
-    constexpr int kEach = kPieces / 2;  // eights
+  // The only row that all have: of the instruction before, or of a norm that held it for products.
+  static __device__ float* held_row(int at) {
+    return reinterpret_cast<float*>(shared_memory().x + at);
+  }
+  // As the second row, by who has the same of it.
+  static __device__ void take_held(int at, const Place& place) {
 #pragma unroll 1
-    for (int first = 0; 8 * kThreads * first < place.columns; first += kEach) {
-      const auto begin = [&](const RowElements& elements, bool wanted, uint4(&pieces)[kPieces]) {
-        ask_for(
-            pieces,
-            [&](int i) {
-              return wanted && place.exists(first + i / 2) &&
-                     (i % 2 == 0 || elements.dtype == DType::f32);
-            },
-            [&](int i) { return piece_at(elements, place, first, i); });
-      };
-      const auto end = [&](const RowElements& elements, int nth, uint4(&pieces)[kPieces]) {
-        await(pieces, elements.row.awaited,
-              [&](int i) { return piece_at(elements, place, first, i); });
-#pragma unroll
-        for (int e = 0; e < kEach; ++e) {
-          if (!place.exists(first + e)) continue;
-          auto* to = reinterpret_cast<uint4*>(place.eight(nth, first + e));
-          const uint4& p = pieces[2 * e];
-          const bool is_float = elements.dtype == DType::f32;
-          to[0] = is_float ? p : make_uint4(p.x << 16, p.x & kUpper, p.y << 16, p.y & kUpper);
-          to[1] = is_float ? pieces[2 * e + 1]
-                           : make_uint4(p.z << 16, p.z & kUpper, p.w << 16, p.w & kUpper);
-        }
-      };
-      uint4 of_second[kPieces];
-      uint4 of_x[kPieces];
-      begin(second, wants_second, of_second);
-      begin(x, wants_x, of_x);
-      if (wants_second) end(second, 1, of_second);
-      if (wants_x) end(x, 0, of_x);
+    for (int e = 0; place.exists(e); ++e) {
+      float values[8];
+      load_floats(held_row(at) + place.element(e), values);
+      put_eight(place.eight(1, e), values);
     }
   }
-  template <int kThreads>
-  [[nodiscard]] __device__ const std::byte* piece_at(const RowElements& elements,
-                                                     const Place<kThreads>& place, int first,
-                                                     int i) const {
-    const int bytes = elements.dtype == DType::f32 ? 4 : 2;
-    return static_cast<const std::byte*>(at(elements)) +
-           bytes * (place.row * elements.stride + place.element(first + i / 2)) + i % 2 * 16;
+  static __device__ void put_eight(float* to, const float (&v)[8]) {
+    reinterpret_cast<float4*>(to)[0] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4*>(to)[1] = make_float4(v[4], v[5], v[6], v[7]);
+  }
+
+  // A row of floats or of T to shared memory, once it is there, as the nth one.
+  static __device__ void bring_row(const void* rows, bool awaited, bool is_float, int64_t stride,
+                                   int nth, const Place& place) {
+    constexpr int kEach = 2;  // eights at once, in halves where they are floats
+    const int bytes = is_float ? 4 : 2;
+    const auto* row = static_cast<const std::byte*>(rows) + bytes * place.row * stride;
+#pragma unroll 1
+    for (int first = 0; 8 * place.threads * first < place.columns; first += kEach) {  // all lanes
+      uint4 pieces[2 * kEach];
+      const auto from = [&](int i) {
+        return row + bytes * place.element(first + i / 2) + i % 2 * 16;
+      };
+      bring(
+          pieces, awaited,
+          [&](int i) { return place.exists(first + i / 2) && (i % 2 == 0 || is_float); }, from);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        if (!place.exists(first + e)) break;
+        auto* to = reinterpret_cast<uint4*>(place.eight(nth, first + e));
+        const uint4& p = pieces[2 * e];
+        to[0] = is_float ? p : make_uint4(p.x << 16, p.x & kUpper, p.y << 16, p.y & kUpper);
+        to[1] = is_float ? pieces[2 * e + 1]
+                         : make_uint4(p.z << 16, p.z & kUpper, p.w << 16, p.w & kUpper);
+      }
+    }
   }
   static constexpr uint32_t kUpper = 0xffff0000U;
 

@@ -109,11 +109,11 @@ class Preparer {
     return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
   }
 
-  // What the norm before has left, which will be written over.
+  // What a norm has left, which may be written over.
   template <int kPieces, typename Exists, typename Element>
-  static __device__ void take_held(uint4 (&pieces)[kPieces], const Exists& exists,
+  static __device__ void take_held(int held_at, uint4 (&pieces)[kPieces], const Exists& exists,
                                    const Element& element) {
-    const auto* held = reinterpret_cast<const float*>(shared_memory().x);
+    const auto* held = reinterpret_cast<const float*>(shared_memory().x + held_at);
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       pieces[i] = {};
@@ -140,8 +140,8 @@ class Preparer {
     const int n = p.inputs;
     const auto exists = [&](int i) { return first(i) < n; };
     const auto from = [&](int i) { return x + first(i) + thread() % 2 * 4; };
-    if (kMixed && p.x_is_held) {
-      take_held(pieces, exists, [&](int i) { return first(i) + thread() % 2 * 4; });
+    if (kMixed && p.held_at >= 0) {
+      take_held(p.held_at, pieces, exists, [&](int i) { return first(i) + thread() % 2 * 4; });
       synchronize();
     } else {
       bring(pieces, p.x.awaited, exists, from);

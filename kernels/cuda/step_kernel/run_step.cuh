@@ -21,7 +21,9 @@
 // in the place of the first two; norms around branches are more. Each needs all of a row that all
 // blocks make, looks for it in the L2 cache (rows.cuh), normalizes and quantizes it, every block
 // for itself. That is latency, not bytes (measured: RESULTS.md). So a norm of one row that a
-// product waits for, which one block could do for all, each does for itself.
+// product waits for, which one block could do for all, each does for itself, and holds the row for
+// the products and norms behind that read it again; and experts' products are carried out before
+// what waits for the product before them, whose result is on its way meanwhile.
 //
 // Every result has a place of its own in the step's memory, so no block waits for another to have
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no

@@ -168,6 +168,7 @@ void StepKernel::launch() {
   dealt_ = 0;
   head_dim_ = 0;
   varied_ = false;
+  held_ = -1;
 
   Rows& rows = rows_[turn_of_rows_];
   turn_of_rows_ = 1 - turn_of_rows_;

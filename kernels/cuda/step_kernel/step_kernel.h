@@ -137,8 +137,14 @@ class StepKernel {
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   [[nodiscard]] bool makes(const Span& span) const;
   NormInstruction* maker_of(const Span& span);
-  void swap_last();
+  void hold(const Span& span, ProductInstruction& p);
   bool make_everyones(const Span& span, int32_t columns);
+  [[nodiscard]] int32_t place_of_held(const Row& row, int32_t columns) const;
+  /// A block writes what an instruction needs there: so many of its bytes for what is multiplied.
+  void write_over_held(int64_t bytes);
+  [[nodiscard]] int64_t last_maker_of(std::initializer_list<Span> spans) const;
+  [[nodiscard]] bool waits_for_last(size_t n) const;
+  void order_experts(int64_t needed);
   bool take_factors(const Span& span, ProductInstruction& p);
   void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
                    bool is_one);
@@ -151,6 +157,7 @@ class StepKernel {
   int32_t dealt_ = 0;     ///< the block that gets the next tile
   int32_t head_dim_ = 0;  ///< the largest; 0: nothing attends
   bool varied_ = false;   ///< some rule is no LastRule
+  int32_t held_ = -1;     ///< norm whose row all blocks hold for products; negative: none
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
   std::vector<Span> in_place_;       ///< what comes from outside and is read where it is
