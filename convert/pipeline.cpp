@@ -16,6 +16,7 @@
 
 #include "convert/calibration/imatrix.h"
 #include "convert/families/predictors.h"
+#include "convert/kept_formats.h"
 #include "convert/weights/balance.h"
 #include "convert/weights/tensor_stream.h"
 #include "model_file/model_writer.h"
@@ -135,7 +136,9 @@ void set_activation_bits(ModelConfig& config, int bits) {
   config.activation_bits = bits;
   config.rotated = bits == 8;
   config.values_rotated = config.rotated && is_integer(config.weight_format);
-  if (bits == 16) config.down_format = WeightFormat::bf16;
+  if (bits == 16) {
+    for (const TensorKind kind : kDownKinds) config.formats.push_back({kind, WeightFormat::bf16});
+  }
   for (ModelConfig& predictor : config.predictors) set_activation_bits(predictor, bits);
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
@@ -214,19 +217,39 @@ void balance(const Balanced& balanced, const SourceModel& source, TensorStream& 
   factors[balanced.matrix->id].experts = experts;
 }
 
+// Of each kind of tensors the mean, worst kinds first.
 void print_errors(const std::vector<QuantizationError>& errors, WeightFormat format,
                   std::ostream& out) {
-  std::vector<QuantizationError> of_format;
-  std::ranges::copy_if(errors, std::back_inserter(of_format),
-                       [format](const auto& error) { return error.format == format; });
-  if (of_format.empty()) return;
-  double sum = 0;
-  for (const QuantizationError& error : of_format) sum += error.relative;
-  const auto worst = std::ranges::max_element(of_format, {}, &QuantizationError::relative);
+  struct Mean {
+    double sum = 0;
+    double n = 0;
+    [[nodiscard]] double value() const { return 100 * sum / n; }
+  };
+  Mean all;
+  std::map<TensorKind, Mean> by_kind;
+  const QuantizationError* worst = nullptr;
+  for (const QuantizationError& error : errors) {
+    if (error.format != format) continue;
+    for (Mean* mean : {&all, &by_kind[error.kind]}) {
+      mean->sum += error.relative;
+      ++mean->n;
+    }
+    if (worst == nullptr || error.relative > worst->relative) worst = &error;
+  }
+  if (worst == nullptr) return;
   out << format_name(format) << " error relative to the weights: " << std::setprecision(3)
-      << 100 * sum / static_cast<double>(of_format.size()) << "% on average over "
-      << of_format.size() << (of_format.size() == 1 ? " tensor" : " tensors") << ", worst "
-      << 100 * worst->relative << "% in " << worst->tensor << '\n';
+      << all.value() << "% on average over " << all.n << (all.n == 1 ? " tensor" : " tensors")
+      << ", worst " << 100 * worst->relative << "% in " << worst->tensor << '\n';
+  std::vector<std::pair<TensorKind, Mean>> kinds(by_kind.begin(), by_kind.end());
+  if (kinds.size() < 2) return;
+  std::ranges::stable_sort(kinds, std::greater(),
+                           [](const auto& kind) { return kind.second.value(); });
+  const char* before = "  by kind: ";
+  for (const auto& [kind, mean] : kinds) {
+    out << before << kind_name(kind) << ' ' << mean.value() << '%';
+    before = ", ";
+  }
+  out << '\n';
 }
 
 }  // namespace
@@ -250,6 +273,9 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   if (options.keep_output && is_float(format)) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8 and int4");
   }
+  if (!options.keep.empty() && is_float(format)) {
+    throw UsageError("--keep: has a meaning only with --dtype int8 and int4");
+  }
   if ((options.imatrix || options.statistics) && is_float(format)) {
     throw UsageError(std::string(options.imatrix ? "--imatrix" : "--calibrate") + kOfQuantized);
   }
@@ -270,6 +296,7 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
     set_activation_bits(config, options.activation_bits.value_or(8));
+    if (!options.keep.empty()) keep_formats(options.keep, config);
   }
   return config;
 }
@@ -316,10 +343,11 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     if (const auto balanced = balanced_matrix(config, plans, n)) {
       balance(*balanced, source, stream, on_block, factors);
     }
-    const TensorStream::Norms norms = stream.add(plan, parts->second, factors[plan.id], on_block);
+    const TensorStream::Norms norms =
+        stream.add(plan, parts->second, factors[plan.id], statistics.get(), on_block);
     factors.erase(plan.id);
     if (!is_float(plan.format)) {
-      report.errors.push_back({plan.name, plan.format, relative_error(norms)});
+      report.errors.push_back({plan.name, plan.id.kind, plan.format, relative_error(norms)});
     }
   }
   stream.flush();
@@ -331,6 +359,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.source_bytes = size_of_used_tensors(source);
   report.file_bytes = writer.file_size();
   report.n_tensors = specs.size();
+  report.bits_a_weight = sizes_of(plans).bits_a_weight;
   report.left_out = source.left_out;
   report.predictors = source.predictors;
   report.untaken_settings = source.untaken_settings;
@@ -342,7 +371,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
 void print_report(const ConvertReport& report, std::ostream& out) {
   std::ostringstream text;
   text << "wrote " << printable(report.output.string()) << ": " << format_bytes(report.file_bytes)
-       << ", " << report.n_tensors << " tensors\n";
+       << ", " << report.n_tensors << " tensors, " << std::fixed << std::setprecision(2)
+       << report.bits_a_weight << " bits a weight\n";
   const auto speed =
       static_cast<uint64_t>(static_cast<double>(report.source_bytes) / report.seconds);
   text << "read " << format_bytes(report.source_bytes) << " of weights from " << report.source_files

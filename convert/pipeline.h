@@ -21,6 +21,8 @@ struct ConvertOptions {
   std::filesystem::path output;
   std::optional<WeightFormat> format;  ///< absent: the checkpoint's own, bf16 for blocks
   bool keep_output = false;            ///< with int8 or int4: the output matrix stays in 16 bits
+  /// With int8 or int4: tensors of other formats, as keep_formats() takes them; empty: none.
+  std::string keep = {};
   /// With int8: of what matrices multiply, 8 or 16; absent: 8. With 16 matrices are not rotated,
   /// and the last ones of feed-forwards are bf16.
   std::optional<int> activation_bits = {};
@@ -46,6 +48,7 @@ struct ConvertOptions {
 /// How far a quantized tensor is from the original.
 struct QuantizationError {
   std::string tensor;
+  TensorKind kind{};
   WeightFormat format = WeightFormat::int8;
   double relative = 0;  ///< ||w - q|| / ||w||
 };
@@ -58,6 +61,7 @@ struct ConvertReport {
   size_t n_tensors = 0;
   double seconds = 0;
   std::vector<QuantizationError> errors;  ///< quantized tensors in file order
+  double bits_a_weight = 0;               ///< sizes_of() the tensors
   size_t n_measured = 0;            ///< of the quantized matrices: those whose inputs are known
   size_t n_quantized = 0;           ///< 0: nothing was measured
   std::vector<LeftOut> left_out;    ///< of the checkpoint

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -83,7 +84,8 @@ KvGeometry kv_read(const AttentionConfig& attention) {
   return {.n_heads = attention.n_kv_heads,
           .k_head_dim = attention.head_dim,
           .v_head_dim = attention.v_head_dim(),
-          .window = attention.window};
+          .window = attention.window,
+          .exact = attention.sinks};
 }
 
 namespace {
@@ -101,7 +103,8 @@ std::optional<KvGeometry> geometry_of(const LatentAttentionConfig& attention) {
   return KvGeometry{.n_heads = 1,
                     .k_head_dim = attention.kept_dim(),
                     .v_head_dim = attention.kv_rank,
-                    .values_in_keys = true};
+                    .values_in_keys = true,
+                    .exact = true};
 }
 
 }  // namespace
@@ -422,7 +425,8 @@ void check_kv_of(const AttentionConfig& attention, int64_t n, const ModelConfig&
                std::to_string(source) + ", which is none before it");
   }
   std::optional<KvGeometry> kept = kv_geometry(config.layer(source));
-  const KvGeometry read = kv_read(attention);
+  KvGeometry read = kv_read(attention);
+  read.exact = kept && kept->exact;
   // Positions that no longer layer sees are given up.
   const bool sees_more =
       kept && kept->window > 0 && (read.window == 0 || read.window > kept->window);
@@ -749,6 +753,23 @@ void check_predictor(const ModelConfig& predictor, const ModelConfig& decoder,
   validate(alone, std::string(where) + ": predictor");
 }
 
+void check_formats(const ModelConfig& config, const Checker& check) {
+  constexpr int64_t kMostRules = 10'000;
+  check.count("the number of other formats", static_cast<int64_t>(config.formats.size()),
+              kMostRules, 0);
+  for (const FormatRule& rule : config.formats) {
+    const std::string name(kind_name(rule.tensor));
+    if (!takes_format(rule.tensor)) check.fail("formats: " + name + " has no format of its own");
+    if (!is_of_layers(rule.tensor) && (rule.first_layer != 0 || rule.n_layers != 0)) {
+      check.fail("formats: " + name + " is in no layer");
+    }
+    const std::string of = "formats, layers of " + name;
+    check.count(of.c_str(), rule.n_layers, config.n_layers(), 0);
+    check.count((of + ", the first").c_str(), rule.first_layer, config.n_layers() - rule.n_layers,
+                0);
+  }
+}
+
 void check_pooling(const ModelConfig& config, const Checker& check) {
   const PoolingConfig& pooling = *config.pooling;
   if (!config.output.none) check.fail("there is pooling beside an output matrix");
@@ -788,6 +809,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   for (const LayerConfig& layer : config.layer_kinds) check_layer(layer, config, where);
   check_layer_inputs(config.layer_inputs, config, check);
   check_altup(config.altup, check);
+  check_formats(config, check);
   int64_t heads = 0;
   for (const size_t kind : config.layers) {
     if (kind >= config.layer_kinds.size()) check.fail("a layer's kind does not exist");

@@ -273,6 +273,9 @@ struct KvGeometry {
   int64_t v_head_dim = 0;
   int64_t window = 0;           ///< see AttentionRule
   bool values_in_keys = false;  ///< see KvLayer
+  /// Never rounded to codes of fewer bits (KvFormat): latents, of which all heads' keys and values
+  /// are made; and beside sinks, where that was never measured.
+  bool exact = false;
 
   // Elements of a token's keys, and of its values where these are kept beside them.
   [[nodiscard]] int64_t k_dim() const { return n_heads * k_head_dim; }
@@ -512,6 +515,17 @@ struct PoolingConfig {
   bool operator==(const PoolingConfig&) const = default;
 };
 
+enum class TensorKind : uint8_t;  // models/tensor_plan.h
+
+/// Another format for the matrices of one kind, in all layers or in some that follow each other.
+struct FormatRule {
+  TensorKind tensor{};
+  WeightFormat format = WeightFormat::f32;
+  int64_t first_layer = 0;
+  int64_t n_layers = 0;  ///< 0: all
+  bool operator==(const FormatRule&) const = default;
+};
+
 /// A decoder, or, without an output matrix, an encoder. A decoder may have an encoder, whose output
 /// each of its layers attends to. Validated: every count is at least 1 and
 /// small enough that products of any three fit in 63 bits, and that what has an entry for each head
@@ -528,10 +542,10 @@ struct ModelConfig {
   std::vector<size_t> layers;  ///< of each layer: its kind, an index in layer_kinds
   OutputConfig output;
   WeightFormat weight_format = WeightFormat::f32;  ///< of the layers' matrices, but for routers
-  std::optional<WeightFormat> down_format;         ///< of feed-forwards' last ones; none: likewise
-  int32_t activation_bits = 8;                     ///< of what int8 matrices multiply: 8 or 16
-  bool rotated = false;         ///< int8 matrices and what they multiply, see Weight
-  bool values_rotated = false;  ///< likewise, and so their sums; see HeadRotation
+  std::vector<FormatRule> formats;  ///< of some of them; where several hold, the last one does
+  int32_t activation_bits = 8;      ///< of what int8 matrices multiply: 8 or 16
+  bool rotated = false;             ///< int8 matrices and what they multiply, see Weight
+  bool values_rotated = false;      ///< likewise, and so their sums; see HeadRotation
   WeightFormat embedding_format = WeightFormat::f32;  ///< of the embedding's tables: floats
   WeightFormat output_format =
       WeightFormat::f32;  ///< of the output matrix; as embedding_format when tied
@@ -555,8 +569,6 @@ struct ModelConfig {
   }
   /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
   [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
-  /// Of the last matrices of feed-forwards.
-  [[nodiscard]] WeightFormat format_of_down() const { return down_format.value_or(weight_format); }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
   /// Elements of a token's streams.
   [[nodiscard]] int64_t stream_dim() const { return altup.parts() * hidden; }

@@ -7,6 +7,8 @@
 #include <variant>
 
 #include "models/config.h"
+#include "models/tensor_plan.h"
+#include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
 
@@ -23,6 +25,14 @@ struct Names<WeightFormat> {
   static constexpr std::array kAll = [] {
     std::array<std::string_view, kWeightFormats.size()> names;
     std::ranges::transform(kWeightFormats, names.begin(), format_name);
+    return names;
+  }();
+};
+template <>
+struct Names<TensorKind> {
+  static inline const auto kAll = [] {
+    std::array<std::string_view, static_cast<size_t>(TensorKind::output) + 1> names;
+    for (size_t n = 0; n < names.size(); ++n) names[n] = kind_name(static_cast<TensorKind>(n));
     return names;
   }();
 };
@@ -327,6 +337,14 @@ void members(Visit visit, const PoolingConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const FormatRule* /*of*/) {
+  visit("tensor", &FormatRule::tensor);
+  visit("type", &FormatRule::format);
+  visit("first_layer", &FormatRule::first_layer);
+  visit("n_layers", &FormatRule::n_layers);
+}
+
+template <typename Visit>
 void members(Visit visit, const ModelConfig* /*of*/) {
   visit("hidden", &ModelConfig::hidden);
   visit("vocab", &ModelConfig::vocab);
@@ -340,7 +358,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("output", &ModelConfig::output);
   visit("pooling", &ModelConfig::pooling);
   visit("weights", &ModelConfig::weight_format);
-  visit("down_type", &ModelConfig::down_format);
+  visit("formats", &ModelConfig::formats);
   visit("activation_bits", &ModelConfig::activation_bits);
   visit("rotated", &ModelConfig::rotated);
   visit("values_rotated", &ModelConfig::values_rotated);
@@ -361,7 +379,7 @@ inline constexpr std::array kApart<LayerConfig> = {
     "attention",         "latent_attention", "delta_net",       "state_space",
     "short_convolution", "selective_scan",   "linear_attention"};
 template <>
-inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder", "predictors"};
+inline constexpr std::array kApart<ModelConfig> = {"layers", "encoder", "predictors", "down_type"};
 
 template <typename T>
 inline constexpr bool kIsVector = false;
@@ -497,6 +515,11 @@ ModelConfig read_stack(const JsonView& stack) {
 ModelConfig read_model(const JsonView& model) {
   ModelConfig config;
   read(model, config);
+  if (const auto down = model.find("down_type")) {  // of files before there were `formats`
+    WeightFormat format{};
+    read(*down, format);
+    for (const TensorKind kind : kDownKinds) config.formats.push_back({kind, format});
+  }
   const std::vector<JsonView> kinds = model.member("layer_kinds").elements();
   for (size_t n = 0; n < kinds.size(); ++n) {
     LayerConfig& layer = config.layer_kinds[n];

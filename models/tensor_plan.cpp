@@ -7,9 +7,8 @@
 #include "support/hadamard.h"
 
 namespace faststream {
-namespace {
 
-std::string_view name_of(TensorKind kind) {
+std::string_view kind_name(TensorKind kind) {
   switch (kind) {
     case TensorKind::embedding:
       return "embedding";
@@ -192,6 +191,56 @@ std::string_view name_of(TensorKind kind) {
   }
   return "?";
 }
+
+std::optional<TensorKind> kind_from_name(std::string_view name) {
+  for (auto n = uint8_t{0}; n <= static_cast<uint8_t>(TensorKind::output); ++n) {
+    if (kind_name(TensorKind{n}) == name) return TensorKind{n};
+  }
+  return std::nullopt;
+}
+
+bool takes_format(TensorKind kind) {
+  using enum TensorKind;
+  constexpr std::array kKinds = {layer_inputs_projection,
+                                 hidden_projection,
+                                 altup_in,
+                                 altup_out,
+                                 aside_qkv,
+                                 aside_out,
+                                 aside_gate_up,
+                                 aside_up,
+                                 aside_down,
+                                 attention_qkv,
+                                 latent_q_down,
+                                 latent_q,
+                                 latent_kv,
+                                 latent_k,
+                                 latent_v,
+                                 latent_gate,
+                                 attention_out,
+                                 recurrent_in,
+                                 laurel_in,
+                                 laurel_out,
+                                 recurrent_factors,
+                                 recurrent_out,
+                                 cross_q,
+                                 cross_kv,
+                                 cross_out,
+                                 ffn_gate_up,
+                                 ffn_up,
+                                 ffn_down,
+                                 input_gate,
+                                 input_out,
+                                 experts_gate_up,
+                                 experts_up,
+                                 experts_down,
+                                 shared_up,
+                                 shared_gate_up,
+                                 shared_down};
+  return std::ranges::find(kKinds, kind) != kKinds.end();
+}
+
+namespace {
 
 // How a matrix is not like most.
 struct MatrixTraits {
@@ -536,7 +585,7 @@ class Planner {
             .gated = ffn.gated,
             .cuts_gates = ffn.cutoff.has_value(),
             .activation = ffn.activation});
-    matrix(tensors.down, config_.format_of_down(), down_rows, ffn.size, ffn.bias,
+    matrix(tensors.down, config_.weight_format, down_rows, ffn.size, ffn.bias,
            {.readers = readers, .split = of_down, .experts = experts});
   }
 
@@ -566,8 +615,19 @@ class Planner {
     }
   }
 
-  void matrix(TensorKind kind, WeightFormat format, int64_t rows, int64_t cols, bool bias,
+  // The format of the layer's matrix of that kind unless the description says another.
+  [[nodiscard]] WeightFormat format_of(TensorKind kind, WeightFormat format) const {
+    for (const FormatRule& rule : config_.formats) {
+      const bool is_here =
+          rule.n_layers == 0 || (rule.first_layer <= n_ && n_ - rule.first_layer < rule.n_layers);
+      if (rule.tensor == kind && is_here) format = rule.format;
+    }
+    return format;
+  }
+
+  void matrix(TensorKind kind, WeightFormat unless_ruled, int64_t rows, int64_t cols, bool bias,
               const MatrixTraits& traits) {
+    const WeightFormat format = format_of(kind, unless_ruled);
     const auto& [role, readers, split, experts, blocks, gated, cuts_gates, activation, heads] =
         traits;
     TensorPlan plan{
@@ -719,7 +779,7 @@ std::string tensor_name(const TensorId& id) {
   if (id.predictor > 0) name = "predictors." + std::to_string(id.predictor - 1) + ".";
   if (is_of_layers(id.kind)) name += "layers." + std::to_string(id.n) + ".";
   const bool is_dense_norm = id.kind == TensorKind::dense_norm;
-  name += is_dense_norm ? "dense" : name_of(id.kind);
+  name += is_dense_norm ? "dense" : kind_name(id.kind);
   if (id.kind == TensorKind::dense || is_dense_norm) name += "." + std::to_string(id.n);
   if (is_dense_norm) name += "_norm";
   if (id.member == TensorMember::scales) name += ".scales";

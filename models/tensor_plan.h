@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -120,6 +121,17 @@ enum class TensorMember : uint8_t {
   scales,  ///< of a matrix whose format has some
   bias,
 };
+
+/// "ffn_down": as tensors of that kind are called in the file, and its inverse.
+std::string_view kind_name(TensorKind kind);
+std::optional<TensorKind> kind_from_name(std::string_view name);
+
+/// Whether a FormatRule can be of it: matrices that have ModelConfig::weight_format else.
+bool takes_format(TensorKind kind);
+
+/// The last matrices of feed-forwards.
+inline constexpr std::array kDownKinds = {TensorKind::ffn_down, TensorKind::experts_down,
+                                          TensorKind::shared_down, TensorKind::aside_down};
 
 /// Tells a tensor of a model from all others.
 struct TensorId {

@@ -16,6 +16,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.checkpoint = checkpoint;
   conversion.format = format_from_name(options.dtype);
   conversion.keep_output = options.keep_output;
+  conversion.keep = options.keep;
   conversion.no_mtp = options.no_mtp;
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
@@ -49,12 +50,18 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(output_file())
       ->type_name("FILE");
   app.add_option("--dtype", options.dtype,
-                 "Type of the weights: f32, f16, bf16 or int8 (one scale for each output channel); "
-                 "default: the checkpoint's own, bf16 for quantized ones")
+                 "Type of the weights: f32, f16, bf16, int8 (one scale for each output channel) or "
+                 "int4 (4.25 bits; the output matrix int8); default: the checkpoint's own, bf16 "
+                 "for quantized ones")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
-               "With --dtype int8: leave the output matrix in 16 bits");
+               "With --dtype int8 or int4: leave the output matrix in 16 bits");
+  app.add_option("--keep", options.keep,
+                 "With --dtype int8 or int4: other types for some tensors, as "
+                 "output=int8,down:0-3=int8: output, qkv, attention_out, gate_up, down, experts, "
+                 "shared, recurrent, or a name that --show prints; after a colon layers")
+      ->type_name("LIST");
   app.add_flag("--no-mtp", options.no_mtp,
                "Leave out the heads that predict further tokens (multi-token prediction), which "
                "are kept in the file for later use");
@@ -102,7 +109,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep-output, --no-mtp, --activation-bits and --tokenizer")
+             "leave; takes --dtype, --keep, --keep-output, --no-mtp, --activation-bits and "
+             "--tokenizer")
           ->type_name("PATH");
   for (const char* name :
        {"CHECKPOINT", "--output", "--calibrate", "--force", "--quiet", "--threads"}) {

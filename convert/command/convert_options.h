@@ -24,6 +24,7 @@ struct ConvertCommandOptions {
   std::string show;     ///< print what is in this model file, instead of converting
   std::string verify;   ///< check this model file, instead of converting
   std::string pooling;  ///< of an encoder whose checkpoint names none
+  std::string keep;     ///< tensors of other formats
   bool normalize = false;
   bool keep_output = false;
   bool no_mtp = false;

@@ -121,7 +121,10 @@ BlockScaling scaling_by_shape(const Checkpoint& checkpoint, const SourceTensor& 
 }
 
 int64_t columns_of_groups(int64_t columns, int64_t groups, int64_t group_size) {
-  if (group_size > 0 && (columns + group_size - 1) / group_size == groups) return group_size;
+  if (group_size > 0 && group_size <= columns &&
+      (columns + group_size - 1) / group_size == groups) {
+    return group_size;
+  }
   return groups > 0 && columns % groups == 0 ? columns / groups : 0;
 }
 

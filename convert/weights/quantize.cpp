@@ -43,11 +43,11 @@ void quantize_lanes(const float* weights, size_t count, float scale, int8_t* out
 
 }  // namespace
 
-std::optional<RowError> quantize(WeightFormat format, std::span<const float> row, std::byte* out,
-                                 std::byte* scales) {
+std::optional<RowError> quantize(WeightFormat format, std::span<const float> row,
+                                 const InputMetric* metric, std::byte* out, std::byte* scales) {
   if (format == WeightFormat::int4) {
     if (!std::isfinite(largest_magnitude(row))) return std::nullopt;
-    return quantize_row_int4(row, out, scales);
+    return quantize_row_int4(row, metric, out, scales);
   }
   const QuantizedRow result = quantize_row(row, {reinterpret_cast<int8_t*>(out), row.size()});
   if (!std::isfinite(result.scale)) return std::nullopt;

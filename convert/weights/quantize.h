@@ -25,14 +25,19 @@ struct QuantizedRow : RowError {
 /// not finite the scale is not either, and nothing is written. out.size() == row.size().
 QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out);
 
-/// INT4: of the levels that a group can have (Int4Levels), beside the scale with which no group has
-/// too few, those of the least squared error among some that hold its range or most of it. The
-/// values are finite; `out` and `scales` have the bytes of support/weight_format.h.
-RowError quantize_row_int4(std::span<const float> row, std::byte* out, std::byte* scales);
+class InputMetric;
 
-/// A row in a format that is_float() not. Nothing, with nothing written, where a value is not
-/// finite.
-std::optional<RowError> quantize(WeightFormat format, std::span<const float> row, std::byte* out,
-                                 std::byte* scales);
+/// INT4. Where nothing is known of what the row is multiplied with (a null metric), each group has
+/// of the levels that it can have (Int4Levels) those of the least squared error among some that
+/// hold its range or most of it, beside a scale of the least squares. Else the least that the
+/// product can lose (convert/weights/input_metric.h). The values are finite; `out` and `scales`
+/// have the bytes of support/weight_format.h. The errors are the weights' in both cases.
+RowError quantize_row_int4(std::span<const float> row, const InputMetric* metric, std::byte* out,
+                           std::byte* scales);
+
+/// A row in a format that is_float() not; int8 has no use for the metric. Nothing, with nothing
+/// written, where a value is not finite.
+std::optional<RowError> quantize(WeightFormat format, std::span<const float> row,
+                                 const InputMetric* metric, std::byte* out, std::byte* scales);
 
 }  // namespace faststream::convert

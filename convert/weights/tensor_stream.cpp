@@ -166,6 +166,7 @@ struct TensorStream::Job {
   int64_t block_first_row = 0;
   std::byte* block = nullptr;
   const Factors* factors = nullptr;
+  std::vector<std::unique_ptr<const InputMetric>> metrics;  // of equal parts of the rows
   // Of quantized tensors: [rows, scale_row_bytes], and [rows].
   std::vector<std::byte> scales;
   int64_t scale_row_bytes = 0;
@@ -209,11 +210,36 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
   return job;
 }
 
+std::vector<std::unique_ptr<const InputMetric>> TensorStream::metrics_of(
+    const TensorPlan& plan, const Factors& factors, const ActivationStatistics* statistics) const {
+  if (statistics == nullptr || plan.format != WeightFormat::int4) return {};
+  const int64_t head_dim = plan.heads.columns ? plan.heads.dim : 0;
+  const int64_t n_parts = ActivationStatistics::parts_of(plan);
+  std::vector<std::unique_ptr<const InputMetric>> metrics(static_cast<size_t>(n_parts));
+  const InputMetric::ForEach on_threads = [&](int64_t count, const auto& body) {
+    pool_.parallel_for(count, 1, 1, [&](int, int64_t n, int64_t) { body(n); });
+  };
+  for (int64_t part = 0; part < n_parts; ++part) {
+    const InputMoments* moments = statistics->find(plan.id, part);
+    if (moments == nullptr || !InputMetric::can_rotate(*moments, head_dim)) continue;
+    std::span<const float> columns = factors.columns;
+    if (factors.experts > 1) {
+      columns = columns.subspan(static_cast<size_t>(part * plan.columns()),
+                                static_cast<size_t>(plan.columns()));
+    }
+    metrics[static_cast<size_t>(part)] =
+        std::make_unique<const InputMetric>(*moments, columns, head_dim, plan.rotated, on_threads);
+  }
+  return metrics;
+}
+
 TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const TensorPart> parts,
                                       const Factors& factors,
+                                      const ActivationStatistics* statistics,
                                       const std::function<void(uint64_t)>& on_block) {
   Job job = job_of(plan, parts);
   job.factors = &factors;
+  job.metrics = metrics_of(plan, factors, statistics);
   if (!is_float(job.format)) {
     job.scale_row_bytes = scale_shape(job.format, job.cols).row_bytes();
     job.scales.resize(static_cast<size_t>(job.rows * job.scale_row_bytes));
@@ -364,8 +390,14 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
       const size_t place = static_cast<size_t>(row - begin) * cols;
       if (job.rotated) rotate_(&values[place], job.cols, &scratch.values[place]);
       // Each row belongs to one piece, so these writes do not meet.
+      const InputMetric* metric =
+          job.metrics.empty()
+              ? nullptr
+              : job.metrics[static_cast<size_t>(
+                                row / (job.rows / static_cast<int64_t>(job.metrics.size())))]
+                    .get();
       const auto error =
-          quantize(job.format, values.subspan(place, cols), out + (row - begin) * row_bytes,
+          quantize(job.format, values.subspan(place, cols), metric, out + (row - begin) * row_bytes,
                    job.scales.data() + row * job.scale_row_bytes);
       if (!error) refuse_rotation(where(job, source));
       job.norms[static_cast<size_t>(row)] = *error;

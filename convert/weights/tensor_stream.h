@@ -5,11 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "convert/calibration/activation_statistics.h"
 #include "convert/source_model.h"
+#include "convert/weights/input_metric.h"
 #include "convert/weights/quantize.h"
 #include "model_file/model_writer.h"
 #include "models/tensor_plan.h"
@@ -36,10 +39,11 @@ class TensorStream {
   };
 
   /// Appends the tensor `plan`, made of `parts` and multiplied, and its scales if its format has
-  /// some. `on_block` is called with the source bytes read so far, of all tensors. Throws Error
-  /// when a part cannot be read, or has a value that is not finite or not representable.
+  /// some. `statistics` of what it is multiplied with may be null. `on_block` is called with the
+  /// source bytes read so far, of all tensors. Throws Error when a part cannot be read, or has a
+  /// value that is not finite or not representable.
   Norms add(const TensorPlan& plan, std::span<const TensorPart> parts, const Factors& factors,
-            const std::function<void(uint64_t)>& on_block);
+            const ActivationStatistics* statistics, const std::function<void(uint64_t)>& on_block);
 
   /// The sums of squares of a matrix: of its rows, and of its columns in each of `experts` equal
   /// parts of the rows, of rows as they are or each divided by its norm.
@@ -76,6 +80,9 @@ class TensorStream {
   [[nodiscard]] Source source_of(const TensorPart& part, int64_t first_row, int64_t end_row,
                                  int64_t cols) const;
   [[nodiscard]] Job job_of(const TensorPlan& plan, std::span<const TensorPart> parts) const;
+  /// Of each part of a matrix' rows that has inputs of its own; null where nothing is known.
+  [[nodiscard]] std::vector<std::unique_ptr<const InputMetric>> metrics_of(
+      const TensorPlan& plan, const Factors& factors, const ActivationStatistics* statistics) const;
   /// Rows [first, end) of the tensor's, of one source, as floats in scratch.values.
   void make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
                  Scratch& scratch) const;

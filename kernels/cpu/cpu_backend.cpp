@@ -81,7 +81,7 @@ size_t CpuBackend::scratch_bytes(const StepBounds& bounds) const {
     const int64_t rows_of_one =
         product.experts > 0 ? std::min(product.rows, bounds.tokens) : product.rows;
     const int64_t rows = (product.rows + 15) / 16 * 16;
-    const int64_t in = (product.in + 63) / 64 * 64;
+    const int64_t in = (product.in + kInt4Block - 1) / kInt4Block * kInt4Block;
     const int64_t sums = (rows_of_one + 15) / 16 * 16 * kTileChannels * (product.gated ? 2 : 1);
     shared = std::max(shared, rows * in * int64_t{sizeof(float) + sizeof(int16_t)});
     if (product.experts > 0) {

@@ -41,13 +41,6 @@ class Scratch {
 };
 
 /// Activations are f32; the KV cache is f32 for f32 weights, else 16 bits.
-/// The format whose kernels multiply weights of this one: itself, or what they are decoded to
-/// before, without loss.
-WeightFormat multiplied_format(WeightFormat format);  // linear/product.cpp
-
-/// Writes a channel in that format.
-void decode_channel(const Weight& weight, int64_t channel, std::byte* to);  // linear/product.cpp
-
 class CpuBackend final : public HostBackend {
  public:
   CpuBackend(int threads, CpuIsa isa);
@@ -127,7 +120,7 @@ class CpuBackend final : public HostBackend {
 
   /// How few rows are multiplied by weights of a format.
   struct FewRows {
-    WeightFormat multiplied = WeightFormat::f32;  ///< multiplied_format()
+    WeightFormat multiplied = WeightFormat::f32;  ///< see multiplied_format()
     Kernels::Dot kernel = nullptr;
     int64_t grain = 4;               ///< channels that it takes at least
     std::vector<DotTask> rows = {};  ///< those of each product, as the kernel wants them
@@ -163,8 +156,16 @@ class CpuBackend final : public HostBackend {
                       const Matrix& out);  // head_linear.cpp
   /// Products of one shape and format of weights, but of any numbers of rows.
   void multiply(std::vector<Product> products);  // product.cpp
+  /// Products that the same kernels multiply; null: floats are multiplied.
+  void multiply_alike(std::span<Product> products, const TileKernels* tiles);  // product.cpp
   /// Null where floats are multiplied.
-  [[nodiscard]] const TileKernels* tiles_of(const Product& product) const;          // product.cpp
+  [[nodiscard]] const TileKernels* tiles_of(const Product& product) const;  // product.cpp
+  /// The format that kernels read of weights of this one: itself, or what they are decoded to
+  /// before, without loss.
+  [[nodiscard]] WeightFormat multiplied_format(WeightFormat format,
+                                               const TileKernels* tiles) const;  // product.cpp
+  /// Writes a channel of what multiplied_format() decodes, decoded.
+  void decode_channel(const Weight& weight, int64_t channel, std::byte* to) const;  // product.cpp
   [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp
   /// The group's rows without gaps as a product with `weight` takes them: themselves, or rotated,
   /// in memory of the thread until the next call.

@@ -5,6 +5,7 @@
 // backend works on.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 #include <numeric>
 #include <span>
@@ -64,6 +65,7 @@ void require_kv(const KvLayer& kv) {
   require(kv.k != nullptr && kv.v != nullptr && is_float(kv.dtype) && kv.n_pages > 0 &&
               kv.n_kv_heads > 0 && kv.head_dim > 0 && kv.head_dim % 2 == 0 && kv.v_head_dim > 0,
           "a KV layer has no memory or no shape");
+  require(!kv.values_in_keys || !kv.is_coded(), "keys with values in them are codes");
   require(!kv.values_in_keys || (kv.v_head_dim <= kv.head_dim && kv.n_kv_heads == 1),
           "values are wider than their keys, or in those of several heads");
 }
@@ -587,7 +589,7 @@ class ReferenceBackend final : public HostBackend {
     require_kv(kv);
     require(out.cols % kv.v_head_dim == 0, "attention: out must be sums of values of heads");
     const int64_t q_dim = out.cols / kv.v_head_dim * kv.head_dim;
-    transform_queries(batch, qkv.columns(0, q_dim), cos_sin, transform, kv.head_dim);
+    transform_queries(batch, qkv.columns(0, q_dim), cos_sin, transform, kv);
     if (qkv.cols != q_dim) {
       require(qkv.cols == q_dim + kv.k_dim() + kv.v_dim(),
               "attention: qkv must be the query heads of out, and keys and values");
@@ -744,8 +746,8 @@ class ReferenceBackend final : public HostBackend {
       for (const PageCopy& copy : copies) {
         require(copy.from >= 0 && copy.from < kv.n_pages && copy.to >= 0 && copy.to < kv.n_pages,
                 "copy_pages: a page number is outside the cache");
-        copy_page(kv.k, kv.dtype, kPageTokens * kv.k_dim(), copy);
-        if (!kv.values_in_keys) copy_page(kv.v, kv.dtype, kPageTokens * kv.v_dim(), copy);
+        copy_page(kv.k, kv.n_kv_heads * kv.k_head_bytes(), copy);
+        if (!kv.values_in_keys) copy_page(kv.v, kv.n_kv_heads * kv.v_head_bytes(), copy);
       }
     }
   }
@@ -756,11 +758,9 @@ class ReferenceBackend final : public HostBackend {
   }
 
  private:
-  static void copy_page(void* pages, DType dtype, int64_t elements, const PageCopy& copy) {
-    for (int64_t i = 0; i < elements; ++i) {
-      store_float(pages, dtype, index(copy.to * elements + i),
-                  load_as_float(pages, dtype, index(copy.from * elements + i)));
-    }
+  static void copy_page(void* pages, int64_t bytes, const PageCopy& copy) {
+    auto* first = static_cast<std::byte*>(pages);
+    std::memcpy(first + copy.to * bytes, first + copy.from * bytes, index(bytes));
   }
 
   static float rope_frequency(const Rope& rope, int32_t length, int64_t i, int64_t pairs) {
@@ -796,7 +796,8 @@ class ReferenceBackend final : public HostBackend {
   /// In place. queries: [tokens, n_heads dim].
   static void transform_queries(const BatchView& batch, const Matrix& queries,
                                 const Matrix& cos_sin, const HeadTransform& transform,
-                                int64_t dim) {
+                                const KvLayer& kv) {
+    const int64_t dim = kv.head_dim;
     require_matrix(queries, batch.n_tokens, queries.cols, "attention: qkv must have a row a token");
     require(queries.cols % dim == 0, "attention: qkv must be whole heads");
     require_rotation(batch, cos_sin, dim);
@@ -811,8 +812,9 @@ class ReferenceBackend final : public HostBackend {
         factor += transform.query_scaling * std::log(1.0 + lengths);
       }
       for (int64_t first = 0; first < queries.cols; first += dim) {
-        const std::vector<double> head = transformed(queries, t, first, dim, transform,
-                                                     transform.q_weight, transform.q_bias, cos_sin);
+        std::vector<double> head = transformed(queries, t, first, dim, transform,
+                                               transform.q_weight, transform.q_bias, cos_sin);
+        if (kv.is_coded()) hadamard(std::span(head));
         for (int64_t i = 0; i < dim; ++i) {
           set(queries, t, first + i, static_cast<float>(head[index(i)] * factor));
         }
@@ -832,23 +834,46 @@ class ReferenceBackend final : public HostBackend {
     require_norm(transform.norm, transform.k_weight);
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       for (int32_t h = 0; h < kv.n_kv_heads; ++h) {
-        const std::vector<double> key = transformed(kv_rows, t, h * dim, dim, transform,
-                                                    transform.k_weight, transform.k_bias, cos_sin);
+        std::vector<double> key = transformed(kv_rows, t, h * dim, dim, transform,
+                                              transform.k_weight, transform.k_bias, cos_sin);
+        if (kv.is_coded()) hadamard(std::span(key));
         const int64_t target = kv_row(batch, kv, batch.sequence_of[t], batch.positions[t], h);
-        for (int64_t i = 0; i < dim; ++i) {
-          store_float(kv.k, kv.dtype, index(target * dim + i), static_cast<float>(key[index(i)]));
-        }
+        store_row(kv, kv.k, key, target);
         if (kv.values_in_keys) continue;
         std::vector<double> value = columns(kv_rows, t, kv.k_dim() + h * v_dim, v_dim);
         if (transform.v_weight != nullptr) {
           normalize(value, transform.norm, transform.v_weight + h * v_dim, nullptr, transform.eps);
         }
-        for (int64_t i = 0; i < v_dim; ++i) {
-          store_float(kv.v, kv.dtype, index(target * v_dim + i),
-                      static_cast<float>(value[index(i)]));
-        }
+        store_row(kv, kv.v, value, target);
       }
     }
+  }
+
+  /// Elements of a head as row `target` (kv_row()) of K or V.
+  static void store_row(const KvLayer& kv, void* data, const std::vector<double>& elements,
+                        int64_t target) {
+    if (!kv.is_coded()) {
+      for (size_t i = 0; i < elements.size(); ++i) {
+        store_float(data, kv.dtype, index(target) * elements.size() + i,
+                    static_cast<float>(elements[i]));
+      }
+      return;
+    }
+    const std::vector<float> floats(elements.begin(), elements.end());
+    const CodedRow row = coded_row(data, target, static_cast<int64_t>(elements.size()));
+    *row.scale = encode_kv(kv.format, floats, row.codes);
+  }
+
+  /// Where row `target` of K or V has its codes and their scale.
+  struct CodedRow {
+    uint8_t* codes;
+    KvScale* scale;
+  };
+  static CodedRow coded_row(void* data, int64_t target, int64_t dim) {
+    const int64_t row = target % kPageTokens;
+    auto* of_head = static_cast<uint8_t*>(data) +
+                    target / kPageTokens * kPageTokens * (dim + int64_t{sizeof(KvScale)});
+    return {of_head + row * dim, reinterpret_cast<KvScale*>(of_head + kPageTokens * dim) + row};
   }
 
   static void attend(const BatchView& batch, const Matrix& q, const KvLayer& kv,
@@ -907,12 +932,20 @@ class ReferenceBackend final : public HostBackend {
 
   /// K or V of a head, `stride` elements from token to token, from position `first` of a sequence
   /// on: [positions, dim].
-  static std::vector<double> cached(const BatchView& batch, const KvLayer& kv, const void* data,
+  static std::vector<double> cached(const BatchView& batch, const KvLayer& kv, void* data,
                                     int64_t stride, int64_t dim, int32_t s, int32_t first,
                                     int32_t head) {
     std::vector<double> elements;
     for (int32_t p = first; p < batch.kv_len[s]; ++p) {
       const int64_t row = kv_row(batch, kv, s, p, head);
+      if (kv.is_coded()) {
+        const CodedRow coded = coded_row(data, row, dim);
+        for (int64_t i = 0; i < dim; ++i) {
+          elements.push_back(double{static_cast<float>(*coded.scale)} *
+                             decode_kv(kv.format, coded.codes[i]));
+        }
+        continue;
+      }
       for (int64_t i = 0; i < dim; ++i) {
         elements.push_back(load_as_float(data, kv.dtype, index(row * stride + i)));
       }

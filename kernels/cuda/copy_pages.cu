@@ -27,7 +27,7 @@ struct LayerList {
   Layer layers[kMaxLayers];
 };
 
-// A page has 32 rows of elements of at least 2 bytes: a multiple of 16 bytes.
+// A page has 32 rows of elements, and of scales, of 1 byte and more: a multiple of 16 bytes.
 __global__ void copy_pages_kernel(CopyList copies, LayerList layers) {
   begin_kernel();
   const PageCopy copy = copies.copies[blockIdx.x];
@@ -54,12 +54,12 @@ void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pa
     int32_t most_vectors = 0;
     for (size_t i = 0; i < some.size(); ++i) {
       const KvLayer& layer = some[i];
-      const auto vectors_of = [&](int64_t row) {
-        return static_cast<int32_t>(kPageTokens * row *
-                                    static_cast<int64_t>(dtype_size(layer.dtype)) / 16);
+      const auto vectors_of = [&](int64_t head_bytes) {
+        return static_cast<int32_t>(layer.n_kv_heads * head_bytes / int64_t{sizeof(uint4)});
       };
       const LayerList::Layer copied{static_cast<uint4*>(layer.k), static_cast<uint4*>(layer.v),
-                                    vectors_of(layer.k_dim()), vectors_of(layer.v_dim())};
+                                    vectors_of(layer.k_head_bytes()),
+                                    vectors_of(layer.v_head_bytes())};
       layer_list.layers[i] = copied;
       most_vectors = std::max({most_vectors, copied.k_vectors, copied.v_vectors});
     }

@@ -168,7 +168,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   // A batch and its sampling rules are small. Penalties and biases, a few bytes for each token that
   // has one, are not counted.
   constexpr size_t kUploads = size_t{8} << 20;
-  return scratch + widened + rotated + products + kMatmulWorkspaceBytes + kUploads;
+  return scratch + widened + widened_kv_bytes(bounds, act) + rotated + products +
+         kMatmulWorkspaceBytes + kUploads;
 }
 
 DType CudaBackend::activation_dtype(WeightFormat weight_format) const {

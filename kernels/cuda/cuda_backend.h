@@ -112,6 +112,12 @@ class CudaBackend final : public Backend {
   void rope_append(const BatchView& batch, const Matrix& qkv, int n_heads, const Matrix& cos_sin,
                    const HeadTransform& transform, const KvLayer& kv);
 
+  /// Attention over pages as they are; the tokens' own keys and values are there.
+  void attend_plainly(const AttentionArguments& arguments,
+                      const BatchView& batch);  // attention/attention.cu
+  /// The same of sequences [first, last) of a batch over codes, which are widened first.
+  void attend_widened(const AttentionArguments& arguments, const BatchView& batch, int32_t first,
+                      int32_t last);  // attention/attention_widened.cu
   /// Attention over values in keys, of the sequences with at most so many queries.
   void attend_to_latents(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
                          const KvLayer& kv, const AttentionRule& rule, int32_t most_queries,
@@ -127,8 +133,12 @@ class CudaBackend final : public Backend {
   /// null.
   [[nodiscard]] unsigned* dealt() const { return reinterpret_cast<unsigned*>(dealt_.get()); }
 
-  /// The weight as products take it: of bf16, until the next call, where it is i8 and its inputs
-  /// keep 16 bits, else itself.
+  /// The product with int4 weights as they are. False, with nothing done to the result, with others
+  /// and where no kernel has it so. Normalizes the input, or leaves it as it is.
+  bool multiply_int4(Input& input, const Weight& weight, const Destination& to,
+                     bool gated);  // linear.cu
+  /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
+  /// where it is of integers and its inputs keep 16 bits, else itself.
   Weight widened(const Weight& weight);  // linear/widen.cu
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
@@ -152,6 +162,7 @@ class CudaBackend final : public Backend {
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
   DeviceBuffer rotated_;      ///< rows, see rows_for()
+  DeviceBuffer coded_;        ///< keys and values made of codes
   DeviceBuffer products_;     ///< gate and up products before the activation
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
   size_t n_noted_ = 0;

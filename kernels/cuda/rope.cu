@@ -1,9 +1,14 @@
 // Rotary position embedding, and the append of keys and values to their pages.
+#include <algorithm>
+#include <array>
+
 #include "kernels/cuda/rope.cuh"
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/kv_codes.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/held_row.cuh"
+#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -11,6 +16,7 @@ namespace faststream {
 namespace {
 
 constexpr int kHeadsPerBlock = 8;
+constexpr int kCodedHeads = 4;
 constexpr int kWide = kHeldEach;  // 16-bit elements of a 16-byte access
 constexpr int kWideThreads = 128;
 
@@ -105,6 +111,149 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
       values + static_cast<int64_t>(kv_head) * v_dim, v_dim, of_values,
       weights_of_head(transform.v_weight, nullptr, kv_head, v_dim), cos_sin, 0,
       [&](int i, float value) { store_element(a.kv.v, a.kv.dtype, slot * v_dim + i, value); });
+}
+
+// The same for heads of 64 kPairs elements that have norms before they are rotated as a whole, and
+// pages of their type: a head is in its warp's registers, a lane's pairs as transform_head() has
+// them.
+template <typename T, int kPairs>
+__global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel(RopeArguments a,
+                                                                                 T* qkv) {
+  begin_kernel();
+  constexpr int kDim = 2 * kWarp * kPairs;
+  const int64_t token = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
+  if (head >= a.n_all_heads) return;
+  const int first = 2 * static_cast<int>(threadIdx.x);
+  T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * kDim + first;
+  uint32_t words[kPairs];
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    words[p] = *reinterpret_cast<const uint32_t*>(from + 2 * kWarp * p);
+  }
+  const HeadTransform& transform = a.transform;
+  const int32_t position = a.positions[token];
+  const bool is_query = head < a.n_heads;
+  const bool is_key = !is_query && head < a.n_heads + a.kv.n_kv_heads;
+  const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
+  HeadWeights weights;
+  T* to = from;
+  if (is_query) {
+    weights = weights_of_head(transform.q_weight, transform.q_bias, head, kDim);
+  } else {
+    if (is_key) {
+      weights = weights_of_head(transform.k_weight, transform.k_bias, kv_head, kDim);
+    } else if (transform.v_weight != nullptr) {
+      weights = weights_of_head(transform.v_weight, nullptr, kv_head, kDim);
+    }
+    const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                      position / kPageTokens];
+    const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+    to = static_cast<T*>(is_key ? a.kv.k : a.kv.v) + slot * kDim + first;
+  }
+
+  float values[kPairs][2];
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    T pair[2];
+    memcpy(pair, &words[p], sizeof pair);
+    values[p][0] = to_float(pair[0]);
+    values[p][1] = to_float(pair[1]);
+  }
+  if (weights.weight != nullptr) {
+    const HeadNorm norm = measure_head(transform, kDim, weights, [&](const auto& use) {
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        use(first + 2 * kWarp * p, values[p][0]);
+        use(first + 2 * kWarp * p + 1, values[p][1]);
+      }
+    });
+#pragma unroll
+    for (int p = 0; p < kPairs; ++p) {
+      const int i = first + 2 * kWarp * p;
+      const auto weight = *reinterpret_cast<const float2*>(weights.weight + i);
+      float2 bias = {};
+      if (weights.bias != nullptr) bias = *reinterpret_cast<const float2*>(weights.bias + i);
+      values[p][0] = norm.apply(values[p][0], weight.x, bias.x);
+      values[p][1] = norm.apply(values[p][1], weight.y, bias.y);
+    }
+  }
+  if (is_query || is_key) {
+    const float factor = is_query ? query_factor(transform, position) : 1;
+    const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
+#pragma unroll
+    for (int p = 0; p < kPairs / 2; ++p) {
+      const auto rotation = *reinterpret_cast<const float4*>(cos_sin + 2 * (first + 2 * kWarp * p));
+      const float cosines[2] = {rotation.x, rotation.z};
+      const float sines[2] = {rotation.y, rotation.w};
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& low = values[p][i];
+        float& high = values[p + kPairs / 2][i];
+        const float rotated = __fmaf_rn(low, cosines[i], -__fmul_rn(high, sines[i]));
+        high = __fmaf_rn(high, cosines[i], __fmul_rn(low, sines[i])) * factor;
+        low = rotated * factor;
+      }
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) {
+    *reinterpret_cast<uint32_t*>(to + 2 * kWarp * p) = pack_pair<T>(values[p][0], values[p][1]);
+  }
+}
+
+// The same of pages of codes: queries and keys are rotated once more, and what is kept is rounded,
+// in shared memory.
+template <typename T>
+__global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(RopeArguments a,
+                                                                               T* qkv) {
+  __shared__ float heads[kCodedHeads][kLargestHeadDim];
+  begin_kernel();
+  const int64_t token = blockIdx.x;
+  const int head = static_cast<int>(blockIdx.y * kCodedHeads + threadIdx.y);
+  if (head >= a.n_all_heads) return;
+  float* elements = heads[threadIdx.y];
+  const int dim = a.kv.head_dim;
+  T* row = qkv + token * a.qkv_stride;
+  const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
+  const int32_t position = a.positions[token];
+  const HeadTransform& transform = a.transform;
+  const auto keep = [&](int i, float value) { elements[i] = value; };
+  if (head < a.n_heads) {
+    const float factor = query_factor(transform, position);
+    T* query = row + static_cast<int64_t>(head) * dim;
+    transform_head(query, dim, transform,
+                   weights_of_head(transform.q_weight, transform.q_bias, head, dim), cos_sin,
+                   a.rotated_dims, [&](int i, float value) { elements[i] = value * factor; });
+    rotate_head_elements(elements, dim);
+    for (int i = static_cast<int>(threadIdx.x); i < dim; i += kWarp) {
+      query[i] = from_float<T>(elements[i]);
+    }
+    return;
+  }
+
+  const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
+  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                    position / kPageTokens];
+  const int64_t head_of_page = page * a.kv.n_kv_heads + kv_head;
+  const int first_value = a.n_heads + a.kv.n_kv_heads;
+  if (head < first_value) {
+    transform_head(row + static_cast<int64_t>(head) * dim, dim, transform,
+                   weights_of_head(transform.k_weight, transform.k_bias, kv_head, dim), cos_sin,
+                   a.rotated_dims, keep);
+    rotate_head_elements(elements, dim);
+    encode_head(a.kv.format, elements, dim, position % kPageTokens,
+                static_cast<std::byte*>(a.kv.k) + head_of_page * a.kv.k_head_bytes());
+    return;
+  }
+  HeadTransform of_values = transform;
+  if (transform.v_weight == nullptr) of_values.norm = NormKind::none;
+  const int v_dim = a.kv.v_head_dim;
+  transform_head(
+      row + static_cast<int64_t>(first_value) * dim + static_cast<int64_t>(kv_head) * v_dim, v_dim,
+      of_values, weights_of_head(transform.v_weight, nullptr, kv_head, v_dim), cos_sin, 0, keep);
+  encode_head(a.kv.format, elements, v_dim, position % kPageTokens,
+              static_cast<std::byte*>(a.kv.v) + head_of_page * a.kv.v_head_bytes());
 }
 
 // The same for heads that are rotated as a whole, without norms, and pages of their type: a block
@@ -203,13 +352,27 @@ bool is_copied(const RopeArguments& a, const Matrix& kv_rows) {
          begins_at_16(a.kv.v);
 }
 
+// Whether heads are rotated as a whole, and move in 16-bit words of 16 bytes.
+bool moves_in_words(const RopeArguments& a, const Matrix& qkv) {
+  return dtype_size(qkv.dtype) == 2 && qkv.dtype == a.kv.dtype && a.rotated_dims == a.kv.head_dim &&
+         a.is_even() && a.kv.head_dim % (2 * kWide) == 0 && qkv.stride % kWide == 0 &&
+         a.cos_sin_stride % 4 == 0 && begins_at_16(qkv.data) && begins_at_16(a.cos_sin) &&
+         begins_at_16(a.kv.k) && begins_at_16(a.kv.v);
+}
+
 bool is_wide(const RopeArguments& a, const Matrix& qkv) {
   const int lanes = a.kv.head_dim / 2 / kWide;
-  return dtype_size(qkv.dtype) == 2 && qkv.dtype == a.kv.dtype && a.rotated_dims == a.kv.head_dim &&
-         a.is_even() && a.transform.norm == NormKind::none && lanes > 0 && lanes <= kWideThreads &&
-         a.kv.head_dim % (2 * kWide) == 0 && qkv.stride % kWide == 0 && a.cos_sin_stride % 4 == 0 &&
-         begins_at_16(qkv.data) && begins_at_16(a.cos_sin) && begins_at_16(a.kv.k) &&
-         begins_at_16(a.kv.v);
+  return moves_in_words(a, qkv) && a.transform.norm == NormKind::none && lanes > 0 &&
+         lanes <= kWideThreads;
+}
+
+// Of widths for which rope_append_held_kernel() is made.
+bool is_held(const RopeArguments& a, const Matrix& qkv) {
+  const HeadTransform& t = a.transform;
+  return moves_in_words(a, qkv) && !a.kv.values_in_keys && t.norm != NormKind::none &&
+         !t.norm_after_rotation &&
+         std::ranges::all_of(std::array{t.q_weight, t.q_bias, t.k_weight, t.k_bias, t.v_weight},
+                             begins_at_16);
 }
 
 }  // namespace
@@ -240,8 +403,18 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_h
                                 .n_all_heads = n_all_heads,
                                 .transform = transform,
                                 .kv = kv};
-  if (n_all_heads == n_heads && is_identity(arguments)) return;
+  if (n_all_heads == n_heads && is_identity(arguments) && !kv.is_coded()) return;
   const Queue queue = this->queue();
+  if (kv.is_coded()) {
+    with_float_type(qkv.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      queue.launch(
+          "rounding keys and values", rope_append_codes_kernel<T>,
+          {dim3(batch.n_tokens, ceil_div(n_all_heads, kCodedHeads)), dim3(kWarp, kCodedHeads)},
+          arguments, static_cast<T*>(qkv.data));
+    });
+    return;
+  }
   const Matrix kv_rows = qkv.columns(q_dim, qkv.cols - q_dim);
   if (is_copied(arguments, kv_rows)) {
     queue.launch("storing keys and values", append_kernel, {batch.n_tokens, kWideThreads},
@@ -256,6 +429,14 @@ void CudaBackend::rope_append(const BatchView& batch, const Matrix& qkv, int n_h
       if (is_wide(arguments, qkv)) {
         queue.launch("rotating queries and keys", rope_append_wide_kernel<T>,
                      {batch.n_tokens, kWideThreads}, arguments, static_cast<T*>(qkv.data));
+        return;
+      }
+      const auto held = kv.head_dim == 128   ? rope_append_held_kernel<T, 2>
+                        : kv.head_dim == 256 ? rope_append_held_kernel<T, 4>
+                                             : nullptr;
+      if (held != nullptr && is_held(arguments, qkv)) {
+        queue.launch("rotating queries and keys", held, {grid, dim3(kWarp, kHeadsPerBlock)},
+                     arguments, static_cast<T*>(qkv.data));
         return;
       }
     }

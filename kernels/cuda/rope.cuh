@@ -31,12 +31,17 @@ struct HeadNorm {
 
   [[nodiscard]] __device__ float apply(float value, int i) const {
     if (weights.weight == nullptr) return value;
-    const float normed = __fmul_rn(__fmul_rn(value - mean, factor), weights.weight[i]);
-    return weights.bias != nullptr ? __fadd_rn(normed, weights.bias[i]) : normed;
+    return apply(value, weights.weight[i], weights.bias != nullptr ? weights.bias[i] : 0);
+  }
+  /// With the weight and the bias of its element, where there is a norm.
+  [[nodiscard]] __device__ float apply(float value, float weight, float bias) const {
+    const float normed = __fmul_rn(__fmul_rn(value - mean, factor), weight);
+    return weights.bias != nullptr ? __fadd_rn(normed, bias) : normed;
   }
 };
 
-/// for_each(use) calls use(i, value) for the lane's elements of the head.
+/// for_each(use) calls use(i, value) for the lane's elements of the head: pairs, in turn with the
+/// other lanes.
 template <typename ForEach>
 __device__ HeadNorm measure_head(const HeadTransform& transform, int dim,
                                  const HeadWeights& weights, const ForEach& for_each) {
@@ -56,24 +61,31 @@ __device__ HeadNorm measure_head(const HeadTransform& transform, int dim,
   return norm;
 }
 
-/// Calls use(i, value) for the lane's elements of a head, the first `rotated` of all rotated by
-/// cos_sin. element(i): one as it is.
+/// Calls use(i, value) for the lane's elements of a head of even width, the first `rotated` of all
+/// rotated by cos_sin. element(i): one as it is.
 template <typename Element, typename Use>
 __device__ void rotate_head(int dim, const float* cos_sin, int rotated, const Element& element,
                             const Use& use) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int half = rotated / 2;
 #pragma unroll 1
-  for (int i = lane; i < half; i += kWarp) {
-    const float first = element(i);
-    const float second = element(i + half);
-    const float cosine = cos_sin[2 * i];
-    const float sine = cos_sin[2 * i + 1];
-    use(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
-    use(i + half, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
+  for (int pair = 2 * lane; pair < half; pair += 2 * kWarp) {
+#pragma unroll
+    for (int i = pair; i < pair + 2; ++i) {
+      if (i >= half) break;
+      const float first = element(i);
+      const float second = element(i + half);
+      const float cosine = cos_sin[2 * i];
+      const float sine = cos_sin[2 * i + 1];
+      use(i, __fmaf_rn(first, cosine, -__fmul_rn(second, sine)));
+      use(i + half, __fmaf_rn(second, cosine, __fmul_rn(first, sine)));
+    }
   }
 #pragma unroll 1
-  for (int i = 2 * half + lane; i < dim; i += kWarp) use(i, element(i));
+  for (int i = 2 * (half + lane); i < dim; i += 2 * kWarp) {
+    use(i, element(i));
+    use(i + 1, element(i + 1));
+  }
 }
 
 /// Calls store(i, value) for each element of a head, normalized by `weights` if the transform has a
@@ -97,7 +109,10 @@ __device__ void transform_head(const T* head, int dim, const HeadTransform& tran
   if (transform.norm != NormKind::none) {
     norm = measure_head(transform, dim, weights, [&](const auto& use) {
 #pragma unroll 1
-      for (int i = static_cast<int>(threadIdx.x) % kWarp; i < dim; i += kWarp) use(i, element(i));
+      for (int i = static_cast<int>(threadIdx.x) % kWarp * 2; i < dim; i += 2 * kWarp) {
+        use(i, element(i));
+        use(i + 1, element(i + 1));
+      }
     });
   }
   rotate_head(

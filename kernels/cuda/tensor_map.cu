@@ -40,6 +40,11 @@ decltype(&cuTensorMapEncodeTiled) encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
 }
 
+CUtensorMapSwizzle swizzle(int32_t box_bytes) {
+  if (box_bytes == 64) return CU_TENSOR_MAP_SWIZZLE_64B;
+  return box_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE;
+}
+
 // `extents` and `box`: elements, those of a row first; `steps`: rows from one of a dimension to the
 // next, of all dimensions but a row's own.
 template <size_t kDimensions>
@@ -60,11 +65,11 @@ CUtensorMap encode(const BoxedMatrix& matrix, const std::array<int64_t, kDimensi
     bytes[i] = static_cast<cuuint64_t>(steps[i] * matrix.stride) * dtype_size(matrix.dtype);
   }
   CUtensorMap map{};
-  const CUresult result = encode(
-      &map, data_type(matrix.dtype), kDimensions, const_cast<void*>(matrix.data), counts.data(),
-      bytes.data(), box_counts.data(), ones.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-      matrix.box_bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B,
-      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encode(&map, data_type(matrix.dtype), kDimensions, const_cast<void*>(matrix.data),
+             counts.data(), bytes.data(), box_counts.data(), ones.data(),
+             CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle(matrix.box_bytes),
+             CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result == CUDA_SUCCESS) return map;
   throw Error("The GPU failed while describing a matrix (error " +
               std::to_string(static_cast<int>(result)) + ").");

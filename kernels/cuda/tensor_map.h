@@ -11,7 +11,8 @@ namespace faststream {
 
 /// A row-major matrix in device memory. Boxes of it have rows of 128 bytes, which lie in shared
 /// memory as wgmma.cuh has them, or of 64, of which 16-byte piece p of row r is at place
-/// p ^ (r / 2 % 4). What is outside of the matrix is copied as zeros, and not written.
+/// p ^ (r / 2 % 4), or of any other multiple of 16. What is outside of the matrix is copied as
+/// zeros, and not written.
 struct BoxedMatrix {
   const void* data = nullptr;  ///< a multiple of 16 bytes, as is a row
   DType dtype = DType::i8;     ///< i8, f16, bf16 or f32

@@ -341,6 +341,26 @@ __device__ void multiply_columns(float (&c)[kCount], uint64_t a, uint64_t b) {
 #undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
+/// multiply_rows() of int8 with a in registers, as mma_16x8x32() has it, rows 16w to 16w + 15 in
+/// warp w.
+#define FASTSTREAM_MULTIPLY(n, count, a_at, b_at)                                               \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k32.s32.s8.s8 {" FASTSTREAM_NAMES_##count \
+               "}, {" a_at "}, " b_at ", 1;"                                                    \
+               : FASTSTREAM_REGISTERS_##count("+r", c)                                          \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+template <int kColumns, int kCount>
+__device__ void multiply_rows(int32_t (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
+  if constexpr (kColumns == 32) FASTSTREAM_MULTIPLY("32", 16, "%16, %17, %18, %19", "%20");
+  if constexpr (kColumns == 64) FASTSTREAM_MULTIPLY("64", 32, "%32, %33, %34, %35", "%36");
+  if constexpr (kColumns == 96) FASTSTREAM_MULTIPLY("96", 48, "%48, %49, %50, %51", "%52");
+  if constexpr (kColumns == 128) FASTSTREAM_MULTIPLY("128", 64, "%64, %65, %66, %67", "%68");
+  if constexpr (kColumns == 160) FASTSTREAM_MULTIPLY("160", 80, "%80, %81, %82, %83", "%84");
+  if constexpr (kColumns == 192) FASTSTREAM_MULTIPLY("192", 96, "%96, %97, %98, %99", "%100");
+  if constexpr (kColumns == 224) FASTSTREAM_MULTIPLY("224", 112, "%112, %113, %114, %115", "%116");
+  if constexpr (kColumns == 256) FASTSTREAM_MULTIPLY("256", 128, "%128, %129, %130, %131", "%132");
+}
+#undef FASTSTREAM_MULTIPLY
+
 #undef FASTSTREAM_NAMES_8
 #undef FASTSTREAM_NAMES_16
 #undef FASTSTREAM_NAMES_32

@@ -24,7 +24,7 @@ _faststream_options() {
         --ignore-eos
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --source-lang --target-lang
-        --device -t --threads -c --context --slots --kv-tokens --chunk
+        --device -t --threads -c --context --slots --kv-tokens --kv --chunk
         --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs
         --embed --rank --format
@@ -32,12 +32,13 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep-output --no-mtp --activation-bits
+      echo "-h --help --version -o --output --dtype --keep --keep-output --no-mtp --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;
     faststream-bench)
-      echo "-h --help --version --shape -m --model --dtype --device -t --threads --prompt
+      echo "-h --help --version --shape -m --model --dtype --kv --device -t --threads
+        --prompt
         --sequences --depth --generate --repeat --profile --json
         --requests --rate --slots --chunk
         --quality --recipe --against -c --context"
@@ -49,6 +50,7 @@ _faststream_options() {
 _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
+    --kv) _faststream_words "int8 fp8" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
     --format) _faststream_words "json npy" "$2" ;;
     --pooling)

@@ -23,6 +23,7 @@
 #include "backend/batch.h"
 #include "backend/tensor.h"
 #include "support/dtype.h"
+#include "support/kv_format.h"
 #include "support/weight_source.h"
 
 namespace faststream {
@@ -34,6 +35,10 @@ using Buffer = std::unique_ptr<std::byte, std::function<void(std::byte*)>>;
 /// or bf16), stored after rotation; V the same of v_head_dim. Where values are in the keys (latent
 /// attention, arXiv:2405.04434) V has no memory of its own: a token's value is the last v_head_dim
 /// elements of its key, and v is where the first page has the first of them; there is one KV head.
+///
+/// Of a format that is not plain, elements are codes of a byte, and behind the kPageTokens rows of
+/// a page's head are as many scales (support/kv_format.h): pages are [n_pages, n_kv_heads,
+/// kPageTokens (head_dim + sizeof(KvScale))] bytes. Values are beside the keys then.
 struct KvLayer {
   void* k = nullptr;
   void* v = nullptr;
@@ -44,6 +49,7 @@ struct KvLayer {
   int32_t v_head_dim = 0;
   int32_t group = 0;  ///< of the batch's page table
   bool values_in_keys = false;
+  KvFormat format = KvFormat::plain;
 
   // Elements of a token's keys, and of its values where these are kept beside them.
   [[nodiscard]] constexpr int64_t k_dim() const { return int64_t{n_kv_heads} * head_dim; }
@@ -53,6 +59,14 @@ struct KvLayer {
   /// Elements from a head's value to that of the next token.
   [[nodiscard]] constexpr int64_t v_stride() const {
     return values_in_keys ? head_dim : v_head_dim;
+  }
+  [[nodiscard]] constexpr bool is_coded() const { return format != KvFormat::plain; }
+  // Bytes of a page of one head's keys; of its values, where these are kept beside them.
+  [[nodiscard]] constexpr int64_t k_head_bytes() const {
+    return kPageTokens * kv_row_bytes({dtype, format}, head_dim);
+  }
+  [[nodiscard]] constexpr int64_t v_head_bytes() const {
+    return values_in_keys ? 0 : kPageTokens * kv_row_bytes({dtype, format}, v_head_dim);
   }
 };
 
@@ -413,6 +427,7 @@ struct StepBounds {
   int64_t recurrent_heads = 0;
   LatentBound latent = {};
   WeightFormat weight_format = WeightFormat::f32;  ///< as activation_dtype() and kv_dtype() want it
+  KvFormat kv_format = KvFormat::plain;            ///< of layers that have it
   std::vector<ProductBound> products;              ///< every shape that occurs
 };
 

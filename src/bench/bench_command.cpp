@@ -97,7 +97,8 @@ void check_lengths(const BenchOptions& options, const ModelConfig& config) {
 void check_room(const BenchOptions& options, const ModelConfig& config, size_t weight_bytes,
                 const Backend& backend) {
   double kv_bytes = 0;
-  for (const KvGroup& group : kv_groups(config, backend.kv_dtype(config.weight_format))) {
+  const KvType kv{backend.kv_dtype(config.weight_format), *kv_format_from_name(options.kv)};
+  for (const KvGroup& group : kv_groups(config, kv)) {
     kv_bytes += static_cast<double>(pages_of(options) * kPageTokens) *
                 static_cast<double>(group.token_bytes);
   }
@@ -122,7 +123,7 @@ class Bench {
         ceilings_(ceilings),
         report_(report),
         runner_(file, backend, limits(options), nullptr),
-        kv_(backend.kv_dtype(runner_.config().weight_format)) {}
+        kv_(runner_.kv_type()) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
   void measure_prefill(int32_t length) {
@@ -198,7 +199,8 @@ class Bench {
     return {.n_pages = static_cast<int32_t>(pages_of(options)),
             .batch = {.max_tokens = std::max(
                           {longest_prompt(options), most(options.sequences), kMaxStepTokens}),
-                      .max_logits = most(options.sequences)}};
+                      .max_logits = most(options.sequences)},
+            .kv = *kv_format_from_name(options.kv)};
   }
 
   // Sequences of `depth` tokens, each with pages of its own: one is computed and copied.
@@ -285,7 +287,7 @@ class Bench {
   const Ceilings& ceilings_;
   const Report& report_;
   Runner runner_;
-  DType kv_;
+  KvType kv_;
 };
 
 void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backend& backend,
@@ -294,14 +296,13 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
   const int64_t context = longest_request(options);
   const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
   const MemoryPlan plan = plan_memory(config, wanted, weights_to_load(file, config).bytes.size(), 1,
-                                      figures_of(backend, config));
+                                      figures_of(backend, config, *kv_format_from_name(options.kv)));
   Runner runner(file, backend, runner_limits(plan), nullptr);
   const SchedulerLimits limits{.slots = plan.slots,
                                .max_step_tokens = plan.limits.max_tokens,
                                .first_tokens = backend.first_tokens(),
                                .chunk = plan.chunk};
-  measure_requests(options, runner, limits, backend.kv_dtype(config.weight_format), ceilings,
-                   report);
+  measure_requests(options, runner, limits, runner.kv_type(), ceilings, report);
 }
 
 // For a backend that uses weights where they are; one that copies them has them made in pieces.
@@ -349,6 +350,7 @@ void bench_command(const BenchOptions& options) {
         ": has an encoder, and the benchmark is of decoders; time a batch of faststream-run");
   }
   check_lengths(options, config);
+  static_cast<void>(choose_kv_format(options.kv, config, file.name()));
   const size_t weight_bytes = weights_to_load(file, config).bytes.size();
   std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
   const bool made_in_memory = random && backend->takes_memory_on_use();

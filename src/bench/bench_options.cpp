@@ -84,6 +84,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
       ->excludes(model)
       ->capture_default_str();
+  app.add_option("--kv", options.kv, "The KV cache of whole texts: int8 or fp8 [16 bits]")
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"int8", "fp8"}));
   app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
       ->check(whole_number(1, 1024));
@@ -163,7 +166,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
 Examples:
   faststream-bench --shape llama-2-7b --dtype int8 --prompt 512,2048
   faststream-bench --shape llama-1.1b --dtype bf16 --device cpu -t 2 --sequences 1,8
-  faststream-bench -m llama.bin --device cuda --depth 16,4000 --profile
+  faststream-bench -m llama.bin --device cuda --depth 16,4000 --kv fp8 --profile
   faststream-bench --shape llama-3-8b --requests 1000 --prompt 128:1024 --generate 32:512
   faststream-bench --quality book.txt -m Llama-3.2-1B/)");
 }

@@ -30,6 +30,7 @@ struct BenchOptions {
   std::string shape;                ///< a name that named_shape() knows, or empty:
   std::vector<std::string> models;  ///< a model file; of quality several, or a checkpoint
   std::string dtype = "int8";
+  std::string kv;  ///< see EngineOptions
   std::string device = "auto";
   int threads = 0;
   std::vector<Lengths> prompt = {{256, 256}};  ///< tokens of a prompt, each measured

@@ -108,7 +108,7 @@ void ProfilingBackend::attention(const BatchView& batch, const Matrix& qkv, cons
                                         .v_head_dim = kv.v_head_dim,
                                         .window = rule.window,
                                         .values_in_keys = kv.values_in_keys},
-                           .kv = kv.dtype}));
+                           .kv = {kv.dtype, kv.format}}));
   ForwardingBackend::attention(batch, qkv, cos_sin, transform, kv, rule, out);
 }
 
@@ -125,7 +125,7 @@ void ProfilingBackend::latent_attention(const BatchView& batch, const Matrix& qu
                                                .k_head_dim = kv.head_dim,
                                                .v_head_dim = kv.v_head_dim,
                                                .values_in_keys = true},
-                                  .kv = kv.dtype,
+                                  .kv = {kv.dtype, kv.format},
                                   .head_dims = (queries.cols + out.cols) / heads.n_heads});
   work += product_work(queries.rows, heads.keys);
   work += product_work(queries.rows, heads.values);

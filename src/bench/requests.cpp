@@ -126,7 +126,7 @@ void run(const Requests& requests, Scheduler& scheduler, Clock::time_point start
 
 // The least work that there is for any order: what all tokens need, and as many times all weights
 // as the longest answer has tokens.
-StepWork least_work(const Requests& requests, const ModelConfig& config, DType kv) {
+StepWork least_work(const Requests& requests, const ModelConfig& config, KvType kv) {
   std::map<std::pair<int32_t, int32_t>, StepWork> known;  // requests have few lengths
   const auto work = [&](int32_t n_cached, int32_t n_tokens) -> const StepWork& {
     const auto [place, is_new] = known.try_emplace({n_cached, n_tokens});
@@ -165,7 +165,7 @@ int32_t bench_token(int64_t text, int64_t n, int64_t vocab) {
 }
 
 void measure_requests(const BenchOptions& options, Runner& runner, const SchedulerLimits& limits,
-                      DType kv, const Ceilings& ceilings, const Report& report) {
+                      KvType kv, const Ceilings& ceilings, const Report& report) {
   const Requests requests = make_requests(options, runner.config().vocab);
   const StepWork work = least_work(requests, runner.config(), kv);
   Scheduler scheduler(runner, limits);

@@ -14,7 +14,7 @@ namespace faststream::bench {
 /// Runs options.requests requests and reports how fast they went. The runner's limits allow
 /// `limits` and the longest request.
 void measure_requests(const BenchOptions& options, Runner& runner, const SchedulerLimits& limits,
-                      DType kv, const Ceilings& ceilings, const Report& report);
+                      KvType kv, const Ceilings& ceilings, const Report& report);
 
 /// Token number n of text number `text`, without meaning: the same in every run, and different
 /// enough between texts that experts are chosen as in real ones and no prefix is shared.

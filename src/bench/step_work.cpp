@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "engine/kv_groups.h"
 #include "models/tensor_plan.h"
 
 namespace faststream::bench {
@@ -47,7 +48,7 @@ StepWork& StepWork::operator+=(const StepWork& other) {
   return *this;
 }
 
-StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64_t n_cached,
+StepWork step_work(const ModelConfig& config, KvType kv, int64_t sequences, int64_t n_cached,
                    int64_t n_new) {
   StepWork work;
   add_weights(config, sequences, n_new, work);
@@ -61,7 +62,7 @@ StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64
                               .n_new = n_new,
                               .n_heads = n_heads,
                               .geometry = geometry,
-                              .kv = kv,
+                              .kv = kv_type_of(config, geometry, kv),
                               .head_dims = head_dims});
     };
     if (layer.aside) add_attention(layer.aside->attention.n_heads, kv_read(layer.aside->attention));
@@ -92,8 +93,7 @@ StepWork attention_work(const AttentionShape& shape) {
   // takes few where there are many queries.
   const int64_t dims =
       shape.n_new > 1 && shape.head_dims > 0 ? shape.head_dims : kv.k_head_dim + kv.v_head_dim;
-  return {.kv_bytes = touched * static_cast<double>(kv.k_dim() + kv.v_dim()) *
-                      static_cast<double>(dtype_size(shape.kv)),
+  return {.kv_bytes = touched * static_cast<double>(kv_token_bytes(kv, shape.kv)),
           .activation_ops = static_cast<double>(shape.sequences) * seen * 2 *
                             static_cast<double>(shape.n_heads * dims)};
 }

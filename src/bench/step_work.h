@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "models/config.h"
-#include "support/dtype.h"
+#include "support/kv_format.h"
 
 namespace faststream::bench {
 
@@ -34,9 +34,9 @@ struct StepWork {
 };
 
 /// Of a step in which each of `sequences` sequences has n_new tokens after n_cached, and wants the
-/// logits of the last. kv: the type of cached keys and values. Of experts as many are read as
+/// logits of the last. kv: how keys and values are kept (kv_type_of()). Of experts as many are read as
 /// tokens use that choose at random.
-StepWork step_work(const ModelConfig& config, DType kv, int64_t sequences, int64_t n_cached,
+StepWork step_work(const ModelConfig& config, KvType kv, int64_t sequences, int64_t n_cached,
                    int64_t n_new);
 
 /// The attention of one layer in such a step.
@@ -46,7 +46,7 @@ struct AttentionShape {
   int64_t n_new = 0;
   int64_t n_heads = 0;
   KvGeometry geometry;
-  DType kv = DType::f32;
+  KvType kv;
   int64_t head_dims = 0;  ///< of a key and a value that heads make of latents; 0: they do not
 };
 StepWork attention_work(const AttentionShape& shape);

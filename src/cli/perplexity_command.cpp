@@ -35,6 +35,7 @@ void perplexity_command(const PerplexityOptions& options) {
   }
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
+    engine.kv = {};  // the truth
     reference.emplace(options.against, engine, kPerplexityStepTokens);
   }
   std::fprintf(stderr, "device: %s\n", model.info.device.c_str());

@@ -65,6 +65,14 @@ std::optional<std::string> read_question(const RunOptions& options) {
   return question + input;
 }
 
+void tell_of_plain_layers(const std::string& format, const EngineInfo& info) {
+  if (format.empty() || info.kv_in_eight == info.kv_layers) return;
+  print_notice("--kv " + format + ": " + std::to_string(info.kv_in_eight) + " of " +
+               std::to_string(info.kv_layers) +
+               " layers keep keys and values so; those of the others, with windows, latents or "
+               "sinks, stay as they are\n");
+}
+
 LoadedEngine load(const RunOptions& options) {
   EngineOptions engine = options.engine;
   const bool is_batch = !options.batch.input.empty();
@@ -86,6 +94,7 @@ LoadedEngine load(const RunOptions& options) {
   if (engine.device == "auto" && !options.stats) {
     std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
   }
+  tell_of_plain_layers(engine.kv, loaded.info());
   const Request recommended = recommended_by(loaded.info());
   Request prototype = options.request;
   recommend(recommended, options.given, prototype);

@@ -73,6 +73,7 @@ constexpr OptionUse kOptionUses[] = {
     {"--threads", kComputing, Idle::told},
     {"--context", kComputing, Idle::told},
     {"--kv-tokens", kGenerating | kPerplexity, Idle::told},
+    {"--kv", kGenerating | kPerplexity, Idle::told},
     {"--slots", kBatch, Idle::told},
     {"--chunk", kBatch, Idle::told},
     {"--echo", kPrompt, Idle::told},

@@ -146,6 +146,13 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->type_name("N")
       ->check(whole_number<int64_t>(1));
   app.add_option(
+         "--kv", engine.kv,
+         "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it takes "
+         "otherwise [16 bits]")
+      ->group(kGroup)
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"int8", "fp8"}));
+  app.add_option(
          "--chunk", engine.chunk,
          "With --batch: prompt tokens that a step takes beside running sequences at most, 4 to "
          "2048 [as many as take about 1 s]")

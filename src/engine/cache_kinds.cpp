@@ -97,14 +97,14 @@ size_t layer_state_bytes(const ModelConfig& config, int64_t layer) {
          sizeof(float);
 }
 
-int32_t n_states(const ModelConfig& config, DType dtype, const CacheBounds& bounds) {
-  const std::unique_ptr<States> states = states_of(config, kv_groups(config, dtype));
+int32_t n_states(const ModelConfig& config, KvType kv, const CacheBounds& bounds) {
+  const std::unique_ptr<States> states = states_of(config, kv_groups(config, kv));
   return states ? states->n_states(bounds) : 0;
 }
 
-CacheKinds cache_kinds(const ModelConfig& config, DType dtype) {
+CacheKinds cache_kinds(const ModelConfig& config, KvType kv) {
   CacheKinds kinds;
-  std::vector<KvGroup> groups = kv_groups(config, dtype);
+  std::vector<KvGroup> groups = kv_groups(config, kv);
   std::unique_ptr<States> states = states_of(config, groups);
   for (KvGroup& group : groups) kinds.push_back(std::make_unique<KvPages>(std::move(group)));
   if (states) kinds.push_back(std::move(states));

@@ -5,6 +5,14 @@
 #include "backend/batch.h"
 
 namespace faststream {
+namespace {
+
+// A window that no text outgrows is none; pages that sources lie in, too, are kept whole.
+int64_t window_of(const ModelConfig& config, const KvGeometry& geometry) {
+  return geometry.window < config.max_context && !config.encoder ? geometry.window : 0;
+}
+
+}  // namespace
 
 std::vector<KvGeometry> kv_geometries(const ModelConfig& config) {
   std::vector<KvGeometry> geometries;
@@ -14,33 +22,47 @@ std::vector<KvGeometry> kv_geometries(const ModelConfig& config) {
   return geometries;
 }
 
-size_t kv_token_bytes(const KvGeometry& geometry, DType dtype) {
-  return static_cast<size_t>(geometry.k_dim() + geometry.v_dim()) * dtype_size(dtype);
+KvType kv_type_of(const ModelConfig& config, const KvGeometry& geometry, KvType wanted) {
+  const bool is_plain = geometry.exact || config.encoder || window_of(config, geometry) > 0;
+  return is_plain ? KvType(wanted.dtype) : wanted;
 }
 
-KvLayer kv_layer(const KvGeometry& geometry, DType dtype, std::byte* memory, int32_t n_pages,
+int64_t n_layers_of_format(const ModelConfig& config, KvType wanted) {
+  return std::ranges::count_if(kv_geometries(config), [&](const KvGeometry& geometry) {
+    return kv_type_of(config, geometry, wanted) == wanted;
+  });
+}
+
+size_t kv_token_bytes(const KvGeometry& geometry, KvType type) {
+  const int64_t values =
+      geometry.values_in_keys ? 0 : geometry.n_heads * kv_row_bytes(type, geometry.v_head_dim);
+  return static_cast<size_t>(geometry.n_heads * kv_row_bytes(type, geometry.k_head_dim) + values);
+}
+
+KvLayer kv_layer(const KvGeometry& geometry, KvType type, std::byte* memory, int32_t n_pages,
                  int32_t group) {
-  const int64_t before_values = geometry.values_in_keys
-                                    ? geometry.k_head_dim - geometry.v_head_dim
-                                    : int64_t{n_pages} * kPageTokens * geometry.k_dim();
-  return {.k = memory,
-          .v = memory + static_cast<size_t>(before_values) * dtype_size(dtype),
-          .dtype = dtype,
-          .n_pages = n_pages,
-          .n_kv_heads = static_cast<int32_t>(geometry.n_heads),
-          .head_dim = static_cast<int32_t>(geometry.k_head_dim),
-          .v_head_dim = static_cast<int32_t>(geometry.v_head_dim),
-          .group = group,
-          .values_in_keys = geometry.values_in_keys};
+  KvLayer layer{.k = memory,
+                .dtype = type.dtype,
+                .n_pages = n_pages,
+                .n_kv_heads = static_cast<int32_t>(geometry.n_heads),
+                .head_dim = static_cast<int32_t>(geometry.k_head_dim),
+                .v_head_dim = static_cast<int32_t>(geometry.v_head_dim),
+                .group = group,
+                .values_in_keys = geometry.values_in_keys,
+                .format = type.format};
+  const int64_t before_values =
+      geometry.values_in_keys
+          ? kv_row_bytes(type, geometry.k_head_dim - geometry.v_head_dim)
+          : int64_t{n_pages} * layer.n_kv_heads * layer.k_head_bytes();
+  layer.v = memory + before_values;
+  return layer;
 }
 
-std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
+std::vector<KvGroup> kv_groups(const ModelConfig& config, KvType wanted) {
   std::vector<KvGroup> groups(1);
   const std::vector<KvGeometry> geometries = kv_geometries(config);
   for (size_t n = 0; n < geometries.size(); ++n) {
-    // A window that no text outgrows is none; pages that sources lie in, too, are kept whole.
-    const bool is_cut = geometries[n].window < config.max_context && !config.encoder;
-    const int64_t window = is_cut ? geometries[n].window : 0;
+    const int64_t window = window_of(config, geometries[n]);
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const KvGroup& g) { return g.window == window; });
     if (group == groups.end()) {
@@ -48,7 +70,8 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, DType dtype) {
       group->window = window;
     }
     group->layers.push_back(n);
-    group->token_bytes += kv_token_bytes(geometries[n], dtype);
+    group->token_bytes +=
+        kv_token_bytes(geometries[n], kv_type_of(config, geometries[n], wanted));
   }
   return groups;
 }

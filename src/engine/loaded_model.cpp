@@ -26,7 +26,18 @@ RunnerLimits runner_limits(const MemoryPlan& plan) {
   return {.n_pages = pages_for(plan.kv_tokens),
           .n_modest_pages = pages_for(plan.kept_tokens),
           .sequences = plan.slots,
-          .batch = plan.limits};
+          .batch = plan.limits,
+          .kv = plan.kv};
+}
+
+KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
+                          const std::string& file) {
+  const std::optional<KvFormat> format = kv_format_from_name(name);
+  if (!format) throw UsageError("--kv " + name + ": give int8 or fp8, or leave it out");
+  if (n_layers_of_format(config, {DType::f32, *format}) > 0) return *format;
+  throw UsageError("--kv " + name + ": no layer of " + file +
+                   " keeps the keys and values of whole texts as it wants them (those of windows, "
+                   "latents, sinks and encoders stay in 16 bits); leave it out");
 }
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
@@ -35,13 +46,15 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
       prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer, options.check_interrupted)) {
   require_text(file, config);
   answers = find_answer_rules(file, config);
+  const KvFormat kv = choose_kv_format(options.kv, config, file.name());
   EngineOptions wanted = options;
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
   MemoryPlan plan;
   place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
-    plan = plan_memory(config, wanted, weight_bytes(), max_logits, figures_of(*backend, config));
+    plan = plan_memory(config, wanted, weight_bytes(), max_logits,
+                       figures_of(*backend, config, kv));
     runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
   });
   info = {.device = backend->description(),
@@ -53,6 +66,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .load_seconds = load_seconds,
           .weight_bytes = weight_bytes(),
           .kv_bytes = runner->kv_bytes(),
+          .kv_layers = static_cast<int64_t>(kv_layers(config).size()),
+          .kv_in_eight = kv == KvFormat::plain ? 0 : n_layers_of_format(config, runner->kv_type()),
           .sampling = default_sampling(file)};
   if (!answers) return;
   info.source_context = plan.source;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "engine/answer_rules.h"
 #include "engine/engine.h"
@@ -12,6 +13,7 @@
 #include "engine/runner.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
+#include "support/kv_format.h"
 #include "text/tokenizer.h"
 
 namespace faststream {
@@ -31,6 +33,11 @@ struct LoadedModel : ModelOnDevice {
 
 /// What a runner may hold by a plan.
 RunnerLimits runner_limits(const MemoryPlan& plan);
+
+/// The format that EngineOptions::kv names. Throws UsageError when it is none, or no layer of the
+/// model takes it.
+KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
+                          const std::string& file);
 
 /// How the texts of a model with an encoder begin and end; nothing where it has none. Throws Error
 /// when the file does not say.

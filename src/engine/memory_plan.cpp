@@ -146,9 +146,11 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
                       const BatchLimits& limits, int32_t slots) {
   const size_t logits_bytes = static_cast<size_t>(limits.max_logits) *
                               static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
-  const size_t taken =
-      weight_bytes + logits_bytes + activation_bytes(config, backend.activations, limits) +
-      backend.scratch_bytes(step_bounds(config, limits, slots, config.max_context));
+  StepBounds bounds = step_bounds(config, limits, slots, config.max_context);
+  bounds.kv_format = backend.kv.format;
+  const size_t taken = weight_bytes + logits_bytes +
+                       activation_bytes(config, backend.activations, limits) +
+                       backend.scratch_bytes(bounds);
   return tokens_that_fit(cache_kinds(config, backend.kv),
                          {.sequences = slots, .step_tokens = limits.max_tokens},
                          cache_room(backend.free_bytes, taken));
@@ -174,13 +176,13 @@ int32_t choose_step_tokens(const ModelConfig& config, const BackendFigures& back
 
 }  // namespace
 
-BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
+BackendFigures figures_of(const Backend& backend, const ModelConfig& config, KvFormat kv) {
   return {.free_bytes = backend.free_memory(),
           .takes_on_use = backend.takes_memory_on_use(),
           .runs_beside_host = backend.runs_beside_host(),
           .most_slots = backend.most_slots(),
           .activations = backend.activation_dtype(config.weight_format),
-          .kv = backend.kv_dtype(config.weight_format),
+          .kv = {backend.kv_dtype(config.weight_format), kv},
           .scratch_bytes = [&backend](const StepBounds& bounds) {
             return backend.scratch_bytes(bounds);
           }};
@@ -189,6 +191,7 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config) {
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,
                        int32_t max_logits, const BackendFigures& backend) {
   MemoryPlan plan;
+  plan.kv = backend.kv.format;
   const int32_t most_slots = backend.runs_beside_host ? kRoomySlots : backend.most_slots;
   plan.slots = choose_size(options.slots, most_slots, 1, kMaxSlots, "--slots");
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");

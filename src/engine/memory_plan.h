@@ -29,12 +29,14 @@ struct BackendFigures {
   bool runs_beside_host = false;  ///< see Backend::runs_beside_host()
   int32_t most_slots = 1;         ///< see Backend::most_slots()
   DType activations = DType::f32;
-  DType kv = DType::f32;
+  KvType kv;  ///< see kv_type_of()
   std::function<size_t(const StepBounds&)> scratch_bytes;
 };
 
-/// A backend's figures for a model; the backend must outlive them.
-BackendFigures figures_of(const Backend& backend, const ModelConfig& config);
+/// A backend's figures for a model whose keys and values are to have a format; the backend must
+/// outlive them.
+BackendFigures figures_of(const Backend& backend, const ModelConfig& config,
+                          KvFormat kv = KvFormat::plain);
 
 struct MemoryPlan {
   int64_t context = 0;  ///< tokens
@@ -44,6 +46,7 @@ struct MemoryPlan {
   int64_t kv_tokens = 0;    ///< whole pages, at least one context and one source
   int64_t kept_tokens = 0;  ///< whole pages; the modest size of PagePool
   BatchLimits limits;
+  KvFormat kv = KvFormat::plain;  ///< see kv_type_of()
 };
 
 /// Divides what is free beside weights, activations, logits and scratch memory. max_logits: rows of

@@ -17,6 +17,10 @@ struct EngineOptions {
   /// At least as many slots as the beam search has that the model's makers recommend.
   bool slots_for_search = false;
   int64_t kv_tokens = 0;  ///< tokens of KV cache for all of them; 0: as memory allows
+  /// "int8" or "fp8": layers that see the whole text keep keys and values in eight bits, with a
+  /// scale for each token and head. Those with windows, latents, sinks, and all of models with an
+  /// encoder stay as they are without: in 16 bits, or in the 32 of a model's f32 weights.
+  std::string kv = {};
   /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
   /// time that the step takes limits them.
   int32_t chunk = 0;

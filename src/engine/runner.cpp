@@ -44,7 +44,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
     : config_(read_config(file)),
       backend_(backend),
       limits_(limits),
-      cache_kinds_(cache_kinds(config_, backend.kv_dtype(config_.weight_format))),
+      cache_kinds_(cache_kinds(config_, kv_type())),
       caches_(cache_kinds_, bounds_of(limits), limits.n_modest_pages) {
   model_ =
       make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
@@ -54,26 +54,30 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
                        static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
 }
 
+KvType Runner::kv_type() const {
+  return {backend_.kv_dtype(config_.weight_format), limits_.kv};
+}
+
 // Memory of the caches, one after the other, and of each its layers'.
 void Runner::allocate_caches() {
-  const DType dtype = backend_.kv_dtype(config_.weight_format);
   const CacheBounds bounds = bounds_of(limits_);
   kv_bytes_ = bytes_of(cache_kinds_, bounds);
   kv_memory_ = backend_.allocate(kv_bytes_);
   std::byte* memory = kv_memory_.get();
   const std::vector<KvGeometry> geometries = kv_geometries(config_);
   kv_.resize(geometries.size());
-  for (const KvGroup& group : kv_groups(config_, dtype)) {
+  for (const KvGroup& group : kv_groups(config_, kv_type())) {
     const int32_t n_pages = pages_of_group(group, bounds);
     const auto index = static_cast<int32_t>(kv_groups_.size());
     std::vector<KvLayer>& of_group = kv_groups_.emplace_back();
     for (const size_t n : group.layers) {
-      kv_[n] = kv_layer(geometries[n], dtype, memory, n_pages, index);
+      const KvType type = kv_type_of(config_, geometries[n], kv_type());
+      kv_[n] = kv_layer(geometries[n], type, memory, n_pages, index);
       of_group.push_back(kv_[n]);
-      memory += kv_token_bytes(geometries[n], dtype) * kPageTokens * static_cast<size_t>(n_pages);
+      memory += kv_token_bytes(geometries[n], type) * kPageTokens * static_cast<size_t>(n_pages);
     }
   }
-  const int32_t states = n_states(config_, dtype, bounds);
+  const int32_t states = n_states(config_, kv_type(), bounds);
   for (const int64_t n : state_layers(config_)) {
     const size_t bytes = layer_state_bytes(config_, n);
     const std::vector<std::byte> empty(bytes);

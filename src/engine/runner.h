@@ -26,6 +26,7 @@ struct RunnerLimits {
   /// Sequences that hold pages at a time: what memory layers with a window need follows. 0: any.
   int32_t sequences = 0;
   BatchLimits batch;
+  KvFormat kv = KvFormat::plain;  ///< of layers that take it: see kv_type_of()
 };
 
 /// Owns a model on a backend with its sequences' caches and their memory. One step is one forward
@@ -42,6 +43,8 @@ class Runner {
   [[nodiscard]] const RunnerLimits& limits() const { return limits_; }
   [[nodiscard]] SequenceCaches& caches() { return caches_; }
   [[nodiscard]] PagePool& pages() { return caches_.pages(); }
+  /// As kv_type_of() takes it.
+  [[nodiscard]] KvType kv_type() const;
   /// Bytes of all caches.
   [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
 

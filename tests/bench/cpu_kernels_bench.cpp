@@ -526,10 +526,10 @@ void register_hybrids() {
 }
 
 void register_all() {
-  for (const WeightFormat format :
-       {WeightFormat::int8, WeightFormat::bf16, WeightFormat::f16, WeightFormat::f32}) {
+  for (const WeightFormat format : {WeightFormat::int4, WeightFormat::int8, WeightFormat::bf16,
+                                    WeightFormat::f16, WeightFormat::f32}) {
     for (const Shape& shape : {kQkv, kAttentionOut, kGateUp, kDown, kOutput}) {
-      for (const int64_t rows : {1, 4, 16, 32, 256}) {
+      for (const int64_t rows : {1, 4, 8, 16, 32, 256}) {
         const bool gated = shape.name == kGateUp.name;
         const std::string name = "linear/" + std::string(format_name(format)) + "/" + shape.name +
                                  "/rows:" + std::to_string(rows);
@@ -541,7 +541,7 @@ void register_all() {
       }
     }
   }
-  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+  for (const WeightFormat format : {WeightFormat::int4, WeightFormat::int8, WeightFormat::bf16}) {
     for (const int64_t tokens : {1, 4, 16, 64, 256}) {
       const std::string name =
           "experts/" + std::string(format_name(format)) + "/tokens:" + std::to_string(tokens);

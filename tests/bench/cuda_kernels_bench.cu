@@ -83,7 +83,7 @@ class Bench {
                                  {"ffn_gate_up", 28672, 4096, Finish::gate},
                                  {"ffn_down", 4096, 14336, Finish::add},
                                  {"output", 128256, 4096, Finish::widen}};
-    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::bf16}) {
       for (const Shape& shape : kShapes) {
         for (const int64_t rows : {2, 4, 8, 16, 32, 64, 128, 256, 407, 512, 1024, 1536, 2048}) {
           const std::string name = std::string(shape.name) + " " +
@@ -108,7 +108,7 @@ class Bench {
                                  {"gpt-oss-20b", 32, 4, 2880, 2880},
                                  {"deepseek-v2-lite", 64, 6, 2048, 1408},
                                  {"gemma-4-26b-a4b", 128, 8, 2816, 704}};
-    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+    for (const WeightFormat format : {WeightFormat::int8, WeightFormat::int4, WeightFormat::bf16}) {
       for (const Shape& shape : kShapes) {
         for (const int64_t tokens : {1, 8, 64, 256, 512, 1024, 2048, 8192}) {
           const std::string name = "experts " + std::string(shape.name) + " " +
@@ -395,7 +395,7 @@ class Bench {
     const auto call = [&](int64_t i) {
       const Weight weight{
           weights_.get() + i % copies * bytes, format, outputs, inputs,
-          format == WeightFormat::int8 ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
+          is_integer(format) ? reinterpret_cast<const float*>(scales_.get()) : nullptr};
       if (gated) {
         backend_.gated_linear(input, weight, nullptr, Activation::silu,
                               {out.get(), out_type, rows, columns});
@@ -409,7 +409,7 @@ class Bench {
       run_memory(name, calls, bytes, call);
     } else {
       run_compute(name, calls, 2.0 * static_cast<double>(rows * outputs * inputs),
-                  format == WeightFormat::int8 ? kTopsInt8 : kTflopsBf16, call);
+                  is_integer(format) ? kTopsInt8 : kTflopsBf16, call);
     }
   }
 
@@ -445,7 +445,7 @@ class Bench {
     const Buffer scales = backend_.allocate(ones.size() * sizeof(float));
     backend_.copy_to_device(scales.get(), ones.data(), ones.size() * sizeof(float));
     const auto* weight_scales =
-        format == WeightFormat::int8 ? reinterpret_cast<const float*>(scales.get()) : nullptr;
+        is_integer(format) ? reinterpret_cast<const float*>(scales.get()) : nullptr;
     const auto call = [&](int64_t i) {
       const std::byte* up = weights_.get() + i % copies * bytes;
       Input input{.x = {x.get(), DType::bf16, tokens, hidden}};
@@ -466,7 +466,7 @@ class Bench {
                  call);
     } else {
       run_compute(name, calls, 6.0 * static_cast<double>(pairs * middle * hidden),
-                  format == WeightFormat::int8 ? kTopsInt8 : kTflopsBf16, call);
+                  is_integer(format) ? kTopsInt8 : kTflopsBf16, call);
     }
   }
 
@@ -492,7 +492,7 @@ class Bench {
             .format = format,
             .rows = rows,
             .cols = cols,
-            .scales = format == WeightFormat::int8 ? scales_.get() : nullptr};
+            .scales = is_integer(format) ? scales_.get() : nullptr};
   }
 
   /// Of sequences in whose caches there are kv_len tokens, the last n_queries of them new.

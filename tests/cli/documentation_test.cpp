@@ -286,7 +286,7 @@ TEST(Documentation, CompletionOffersOptionsThatBeginAsTyped) {
   EXPECT_EQ(completions({"faststream-run", "-m", "a.bin", "--temp"}),
             (Words{"--temp", "--template-arg"}));
   EXPECT_EQ(completions({"faststream-bench", "--se"}), (Words{"--sequences"}));
-  EXPECT_EQ(completions({"faststream-convert", "--keep"}), (Words{"--keep-output"}));
+  EXPECT_EQ(completions({"faststream-convert", "--keep"}), (Words{"--keep", "--keep-output"}));
   EXPECT_EQ(completions({"faststream-run", "--nothing"}), Words{});
   EXPECT_EQ(difference(completions({"faststream-run", ""}), help_names("faststream-run")), "");
 }

@@ -86,9 +86,9 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
                         const Matrix& out) {
   const int64_t dim = kv.head_dim;
   const int64_t v_dim = kv.v_head_dim;
-  const auto element_bytes = static_cast<int64_t>(dtype_size(kv.dtype));
-  const int64_t k_head_bytes = kPageTokens * dim * element_bytes;
-  const int64_t v_head_bytes = kPageTokens * kv.v_stride() * element_bytes;
+  const auto element_bytes = kv.is_coded() ? 1 : static_cast<int64_t>(dtype_size(kv.dtype));
+  // Where values are in the keys there is one head.
+  const int64_t v_head_bytes = kv.values_in_keys ? kv.k_head_bytes() : kv.v_head_bytes();
   std::vector<AttentionTask> tasks;
   for (const Block& block : split(batch, first, last, static_cast<int32_t>(out.cols / v_dim),
                                   kv.n_kv_heads, is_cross, pool_.size())) {
@@ -105,13 +105,14 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
     task.v_head_dim = kv.v_head_dim;
     task.position = batch.positions[block.first_token];
     task.cached = batch.kv_len[block.sequence];
-    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * k_head_bytes;
+    task.k = static_cast<const std::byte*>(kv.k) + block.kv_head * kv.k_head_bytes();
     task.v = static_cast<const std::byte*>(kv.v) + block.kv_head * v_head_bytes;
     task.v_stride = kv.v_stride();
     task.type = float_type(kv.dtype);
+    task.format = kv.format;
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
-    task.k_page_stride = kPageTokens * kv.k_dim();
-    task.v_page_stride = kv.n_kv_heads * kPageTokens * kv.v_stride();
+    task.k_page_stride = kv.n_kv_heads * kv.k_head_bytes() / element_bytes;
+    task.v_page_stride = kv.n_kv_heads * v_head_bytes / element_bytes;
     tasks.push_back(task);
   }
   run(tasks);

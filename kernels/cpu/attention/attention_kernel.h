@@ -28,21 +28,29 @@ struct AttentionScratch {
         queries(task.scratch),
         sums(queries + kMaxAttentionRows * k_padded),
         keys_transposed(sums + kMaxAttentionRows * v_padded),
-        values(keys_transposed + kMaxPageTokens * (k_padded + 16)),
+        values(keys_transposed + kMaxPageTokens * (k_padded + 48)),
         weights(values + kMaxPageTokens * v_padded),
-        largest(weights + kMaxAttentionRows * kMaxPageTokens),
+        k_scales(weights + kMaxAttentionRows * kMaxPageTokens),
+        v_scales(k_scales + kMaxPageTokens),
+        largest(v_scales + kMaxPageTokens),
         total(largest + kMaxAttentionRows) {}
 
   int64_t k_padded;        // head_dim in whole vectors
   int64_t v_padded;        // likewise v_head_dim
   float* queries;          // [rows, k_padded], scaled
   float* sums;             // [rows, v_padded] of weighted values
-  float* keys_transposed;  // [k_padded + 16, kMaxPageTokens]
+  float* keys_transposed;  // [k_padded + 48, kMaxPageTokens]: a turn may write 64 dimensions
   float* values;           // [kMaxPageTokens, v_padded]
   float* weights;          // [rows, kMaxPageTokens]
+  float* k_scales;         // [kMaxPageTokens] of a page's keys, where they are codes
+  float* v_scales;         // likewise
   float* largest;          // [rows] score so far
   float* total;            // [rows] of weights so far
 };
+
+/// Whether a page has codes, and their scales behind them.
+template <class T>
+constexpr bool kIsCoded = sizeof(T) == 1;
 
 template <class T>
 inline void widen_values(const T* from, int64_t keys, int64_t stride, int64_t dim, int64_t padded,
@@ -56,7 +64,7 @@ inline void widen_values(const T* from, int64_t keys, int64_t stride, int64_t di
 }
 
 #if defined(__AVX512F__)
-// Rows of `transposed` from words of each key: of one dimension, or of two.
+// Rows of `transposed` from words of each key: of one dimension, of two, or of four.
 
 inline void store_dimensions(const float*, __m512i words, float* transposed) {
   store(transposed, reinterpret_cast<Vec>(words));
@@ -74,6 +82,24 @@ inline void store_dimensions(const StoredF16*, __m512i words, float* transposed)
   };
   store(transposed, widen_lower(words));
   store(transposed + kMaxPageTokens, widen_lower(_mm512_srli_epi32(words, 16)));
+}
+
+inline void store_dimensions(const int8_t*, __m512i words, float* transposed) {
+  const auto widen_upper = [](__m512i v) {
+    return reinterpret_cast<Vec>(_mm512_cvtepi32_ps(_mm512_srai_epi32(v, 24)));
+  };
+  store(transposed, widen_upper(_mm512_slli_epi32(words, 24)));
+  store(transposed + kMaxPageTokens, widen_upper(_mm512_slli_epi32(words, 16)));
+  store(transposed + 2 * kMaxPageTokens, widen_upper(_mm512_slli_epi32(words, 8)));
+  store(transposed + 3 * kMaxPageTokens, widen_upper(words));
+}
+
+inline void store_dimensions(const StoredE4m3*, __m512i words, float* transposed) {
+  const auto bytes = reinterpret_cast<WordVec>(words);
+  store(transposed, widen_e4m3(bytes));
+  store(transposed + kMaxPageTokens, widen_e4m3(bytes >> 8));
+  store(transposed + 2 * kMaxPageTokens, widen_e4m3(bytes >> 16));
+  store(transposed + 3 * kMaxPageTokens, widen_e4m3(bytes >> 24));
 }
 #endif
 
@@ -314,6 +340,20 @@ inline void prefetch_elements(const T* from, int64_t count) {
   for (int64_t i = 0; i < count; i += kLine) __builtin_prefetch(from + i, 0, 2);
 }
 
+/// The scales behind a page's codes, each of `dim` elements. Those past its keys are anything.
+template <class T>
+inline void widen_scales(const T* codes, const AttentionTask& task, int64_t dim, float* to) {
+  const auto* scales = reinterpret_cast<const StoredBf16*>(codes + task.page_tokens * dim);
+  for (int64_t j = 0; j < task.page_tokens; j += kLanes) store(to + j, widen(scales + j));
+}
+
+/// Each of a row's numbers of a page times its key's scale.
+inline void multiply_by_scales(const float* scales, float* row) {
+  for (int64_t j = 0; j < kMaxPageTokens; j += kLanes) {
+    store(row + j, load(row + j) * load(scales + j));
+  }
+}
+
 /// R rows of a task, from `row` on, and a page, whose values are at `values`, `stride` apart.
 template <int R, class T, class Value>
 inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, int64_t row,
@@ -329,6 +369,7 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
     const int64_t token = real / task.group;
     const int64_t distance = task.position + token - page.first;
     float* scores = weights + r * kMaxPageTokens;
+    if constexpr (kIsCoded<T>) multiply_by_scales(s.k_scales, scores);
     if (changes_scores) {
       const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
       change_scores(task.soft_cap, slope, distance, scores);
@@ -339,6 +380,7 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
     }
     shrink[r] =
         soften(scores, visible_keys(task, token, page.first), s.largest[row + r], s.total[row + r]);
+    if constexpr (kIsCoded<T>) multiply_by_scales(s.v_scales, scores);
   }
   const int64_t padded = s.v_padded;
   float* sums = s.sums + row * padded;
@@ -367,6 +409,14 @@ inline void attend_pages(const AttentionTask& task) {
     prefetch_elements(ahead.k, ahead.keys * task.head_dim);
     transpose_keys(page.k, page.keys, task.head_dim, s.keys_transposed);
     if (!in_keys) prefetch_elements(ahead.v, ahead.keys * v_dim);
+    if constexpr (kIsCoded<T>) {
+      if (ahead.keys > 0) {
+        prefetch_elements(ahead.k + task.page_tokens * task.head_dim, 1);
+        prefetch_elements(ahead.v + task.page_tokens * v_dim, 1);
+      }
+      widen_scales(page.k, task, task.head_dim, s.k_scales);
+      widen_scales(page.v, task, v_dim, s.v_scales);
+    }
     if (rows <= R && v_dim == s.v_padded) {  // values are read once
       attend_rows<R>(task, s, 0, page, page.v, task.v_stride);
     } else {
@@ -396,6 +446,14 @@ inline void attend_typed(const AttentionTask& task) {
 }
 
 void attend(const AttentionTask& task) {
+  switch (task.format) {
+    case KvFormat::int8:
+      return attend_typed<int8_t>(task);
+    case KvFormat::fp8:
+      return attend_typed<StoredE4m3>(task);
+    case KvFormat::plain:
+      break;
+  }
   switch (task.type) {
     case FloatType::f32:
       return attend_typed<float>(task);

@@ -12,8 +12,9 @@ void CpuBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pag
     for (int64_t i = first; i < last; ++i) {
       const KvLayer& kv = layers[static_cast<size_t>(i / n_copies)];
       const PageCopy& copy = copies[static_cast<size_t>(i % n_copies)];
-      for (const auto& [cache, row] : {std::pair(kv.k, kv.k_dim()), std::pair(kv.v, kv.v_dim())}) {
-        const size_t bytes = kPageTokens * static_cast<size_t>(row) * dtype_size(kv.dtype);
+      for (const auto& [cache, head_bytes] :
+           {std::pair(kv.k, kv.k_head_bytes()), std::pair(kv.v, kv.v_head_bytes())}) {
+        const auto bytes = static_cast<size_t>(kv.n_kv_heads * head_bytes);
         auto* pages = static_cast<std::byte*>(cache);
         std::memcpy(pages + static_cast<size_t>(copy.to) * bytes,
                     pages + static_cast<size_t>(copy.from) * bytes, bytes);

@@ -55,7 +55,6 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
   require_f32(qkv, batch.n_tokens, qkv.cols, "attention: qkv must be f32 with a row a token");
   require(kv_heads == 0 || qkv.cols == q_dim + kv.k_dim() + kv.v_dim(),
           "attention: qkv must be as many query heads as out has, alone or with keys and values");
-  const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
   const FloatType type = float_type(kv.dtype);
   const Kernels::Normalize normalize = normalizer(transform.norm);
 
@@ -103,17 +102,33 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
                 1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
             for (int64_t i = 0; i < q_dim; ++i) queries[i] *= factor;
           }
+          if (kv.is_coded()) {
+            for (int64_t h = 0; h < n_heads + kv_heads; ++h) {
+              kernels_.hadamard(queries + h * dim, dim, queries + h * dim);
+            }
+          }
           if (kv_heads == 0) continue;
 
           const int64_t s = batch.sequence_of[t];
           const int64_t page = batch.page_table[s * batch.max_pages + position / kPageTokens];
+          // `elements` to this token's row of a head's part of a page.
+          const auto keep = [&](const float* elements, int64_t n, void* pages, int64_t head_bytes,
+                                int64_t h) {
+            std::byte* of_head =
+                static_cast<std::byte*>(pages) + (page * kv_heads + h) * head_bytes;
+            const int64_t row = position % kPageTokens;
+            if (!kv.is_coded()) {
+              const auto row_bytes = n * static_cast<int64_t>(dtype_size(kv.dtype));
+              return kernels_.narrow(elements, type, n, of_head + row * row_bytes);
+            }
+            const KvScale scale = encode_kv(kv.format, {elements, static_cast<size_t>(n)},
+                                            reinterpret_cast<uint8_t*>(of_head + row * n));
+            reinterpret_cast<KvScale*>(of_head + kPageTokens * n)[row] = scale;
+          };
           for (int64_t h = 0; h < kv_heads; ++h) {
-            const int64_t slot = (page * kv_heads + h) * kPageTokens + position % kPageTokens;
-            kernels_.narrow(keys + h * dim, type, dim,
-                            static_cast<std::byte*>(kv.k) + slot * dim * element);
+            keep(keys + h * dim, dim, kv.k, kv.k_head_bytes(), h);
             if (kv.values_in_keys) continue;
-            kernels_.narrow(values + h * v_dim, type, v_dim,
-                            static_cast<std::byte*>(kv.v) + slot * v_dim * element);
+            keep(values + h * v_dim, v_dim, kv.v, kv.v_head_bytes(), h);
           }
         }
       });

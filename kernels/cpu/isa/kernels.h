@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "backend/activation.h"
+#include "support/kv_format.h"
 
 namespace faststream {
 
@@ -77,8 +78,9 @@ struct AttentionTask {
   const void* v = nullptr;
   int64_t v_stride = 0;  ///< elements from a token's value to the next one's
   FloatType type = FloatType::f32;
+  KvFormat format = KvFormat::plain;  ///< another: codes in place of elements of `type`
   const int32_t* pages = nullptr;
-  int64_t k_page_stride = 0;  ///< elements from a page of keys to the next
+  int64_t k_page_stride = 0;  ///< elements, or codes, from a page of keys to the next
   int64_t v_page_stride = 0;
   int32_t page_tokens = 0;  ///< at most kMaxPageTokens
   float scale = 1;
@@ -202,8 +204,8 @@ inline constexpr int kMaxPageTokens = 32;
 /// Floats of AttentionTask::scratch.
 constexpr int64_t attention_scratch(int64_t head_dim, int64_t v_head_dim) {
   const int64_t padded = (head_dim + 15) / 16 * 16 + (v_head_dim + 15) / 16 * 16;
-  return kMaxAttentionRows * padded + kMaxPageTokens * (padded + 16) +
-         kMaxAttentionRows * (kMaxPageTokens + 2);
+  return kMaxAttentionRows * padded + kMaxPageTokens * (padded + 48) +
+         kMaxAttentionRows * (kMaxPageTokens + 2) + 2 * kMaxPageTokens;
 }
 
 /// Logits are searched in blocks of so many: a search skips a block by its largest logit.
@@ -237,12 +239,13 @@ struct MassScale {
 /// A tile of weights, 16 channels x 64 bytes, or of activations.
 inline constexpr int64_t kTileBytes = 1024;
 
-/// Weights of 32 channels and a range of the inner dimension, as they lie in the model file.
+/// Weights of 32 channels and a range of the inner dimension, as they lie in the model file; of
+/// int4 weights a block of columns, or the beginning of one.
 struct TileSource {
   const void* first = nullptr;   ///< 16 channels at the range's start, `channel_bytes` apart
   const void* second = nullptr;  ///< 16 more
   int64_t channel_bytes = 0;
-  int64_t tiles_k = 0;  ///< steps of the range, of TileKernels::step_bytes each
+  int64_t tiles_k = 0;  ///< steps of the range, of TileKernels::step_inputs each
 };
 
 /// A part of a product with many rows on tiles: 32 channels and a range of the inner dimension.
@@ -276,6 +279,14 @@ struct PackedRows {
   int32_t* totals = nullptr;  ///< [rows], sums of eight-bit rows
 };
 
+/// Bytes of such a row for products of int4 weights with few rows: its elements, whole blocks of
+/// 512, and 16-bit sums of 32 of them each.
+constexpr int64_t packed_int4_bytes(int64_t in) {
+  return ((in + 511) / 512 * (512 + 32) + 63) / 64 * 64;
+}
+
+/// Rows of x that int4 weights are multiplied with as they are, by TileKernels::dot.
+inline constexpr int kMostInt4DotRows = 8;
 /// Rows that TileKernels::dot of AMX takes at most.
 inline constexpr int kMostPackedRows = 32;
 /// TileKernels::most_dot_rows where `dot` takes any number.
@@ -283,20 +294,22 @@ inline constexpr int kAnyRows = INT32_MAX;
 /// Rows of floats that dot_f32 multiplies as fast as tiles do.
 inline constexpr int kMostFloatDotRows = 16;
 
-/// Products with weights of one type, whose rows of x are packed for them. Those of many rows are
+/// Products with weights of one format, whose rows of x are packed for them. Those of many rows are
 /// on 64-byte tiles: a step of the inner dimension is a tile, or several that are parts of it.
 struct TileKernels {
   using Pack = void (*)(const float* x, int64_t stride, int64_t rows, int64_t in,
                         const PackedRows& to);
   /// That are not multiplied on tiles but by `dot`, or, where that is null, by Kernels::dot_f32.
   int most_dot_rows;
-  /// Up to 16 rows, for `dot`: as many bytes for each as 64-byte tiles have.
+  /// Up to 16 rows, for `dot`: as many bytes for each as 64-byte tiles have, or, of int4 weights,
+  /// packed_int4_bytes().
   Pack pack_dot;
   /// A row has the same bits whatever the number of rows, those on tiles included.
   void (*dot)(const DotTask&);
-  // Of more rows; null where `dot` takes any number.
-  int64_t step_bytes = 64;  ///< of a channel
-  int64_t step_tiles = 1;   ///< of 16 channels, and of 16 rows of x
+  // Of more rows; null where `dot` takes any number, or, of int4 weights, where more rows are
+  // multiplied as i8 weights.
+  int64_t step_inputs = 64;
+  int64_t step_tiles = 1;  ///< of 16 channels, and of 16 rows of x
   Pack pack;  ///< 16 rows (fewer: the rest is zero), to [steps][step_tiles][16][16][4 bytes]
   /// Copies weights to [steps][step_tiles][2][16 channels][64 bytes], as `multiply` wants them.
   void (*gather)(const TileSource&, void* to);
@@ -331,6 +344,7 @@ struct Kernels {
   Dot dot_bf16;
   Dot dot_i8;
   TileKernels tiles_i8;
+  TileKernels tiles_i4;       ///< of int4 weights as they are
   TileKernels tiles_i8_wide;  ///< of i8 weights whose x keeps 16 bits
   TileKernels tiles_bf16;
   TileKernels tiles_f32;
@@ -352,6 +366,9 @@ struct Kernels {
   /// Converts `count` elements to float.
   void (*widen)(const void* from, FloatType type, int64_t count, float* to);
   void (*widen_i8)(const int8_t* from, int64_t count, float* to);
+  /// Writes what `count` columns of int4 mean, from the beginning of a block on, without the row's
+  /// scale.
+  void (*decode_int4)(const void* from, int64_t count, int8_t* to);
   /// Converts `count` floats.
   void (*narrow)(const float* from, FloatType type, int64_t count, void* to);
   void (*finish_linear)(const FinishTask&);

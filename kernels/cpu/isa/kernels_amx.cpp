@@ -116,6 +116,7 @@ TileKernels amx_tiles() {
   return {.most_dot_rows = kMostPackedRows,
           .pack_dot = pack_narrow_tiles<kInt8>,
           .dot = dot_tiles<kInt8>,
+          .step_inputs = kTileInputs<kInt8>,
           .pack = pack_tiles<kInt8>,
           .gather = gather_tiles<Gathered::same>,
           .multiply = multiply<kInt8, Gathered::same>};
@@ -127,7 +128,7 @@ TileKernels widening_tiles() {
   return {.most_dot_rows = 0,
           .pack_dot = nullptr,
           .dot = nullptr,
-          .step_bytes = kLineBytes<kGathered>,
+          .step_inputs = 32,
           .pack = pack_tiles<false>,
           .gather = gather_tiles<kGathered>,
           .multiply = multiply<false, kGathered>};
@@ -136,6 +137,9 @@ TileKernels widening_tiles() {
 }  // namespace
 
 void add_amx_kernels(Kernels& kernels) {
+  // What vectors do with few rows stays.
+  kernels.tiles_i4.gather = gather_tiles<Gathered::chosen>;
+  kernels.tiles_i4.multiply = multiply<true, Gathered::chosen>;
   kernels.tiles_i8 = amx_tiles<true>();
   kernels.tiles_bf16 = amx_tiles<false>();
   kernels.tiles_i8_wide = widening_tiles();

@@ -34,6 +34,10 @@ struct StoredBf16 {
 struct StoredF16 {
   uint16_t bits;
 };
+/// Of a float of 8 bits as KvFormat::fp8 has them.
+struct StoredE4m3 {
+  uint8_t bits;
+};
 
 template <class To, class From>
 inline To load_raw(const From* from) {
@@ -83,6 +87,23 @@ inline Vec widen(const StoredF16* from) {
   const auto not_finite = reinterpret_cast<WordVec>((bits & 0x7c00U) == 0x7c00U) & 0x7f800000U;
   return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(magnitude) | not_finite |
                                ((bits & 0x8000U) << 16));
+#endif
+}
+
+/// From the bits of floats of 8 bits, in the lowest byte of each word; other bytes are anything.
+/// The exponent moves from bias 7 to 127 by an exact product, as that of halves does.
+inline Vec widen_e4m3(WordVec words) {
+  const Vec magnitude = reinterpret_cast<Vec>((words & 0x7fU) << 20) * 0x1p120F;
+  return reinterpret_cast<Vec>(reinterpret_cast<WordVec>(magnitude) | ((words & 0x80U) << 24));
+}
+inline Vec widen(const StoredE4m3* from) {
+#if defined(__AVX512F__)
+  return widen_e4m3(reinterpret_cast<WordVec>(_mm512_cvtepu8_epi32(load_raw<__m128i>(from))));
+#elif defined(__AVX2__)
+  return widen_e4m3(
+      reinterpret_cast<WordVec>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(load_raw<int64_t>(from)))));
+#else
+  return widen_e4m3(__builtin_convertvector(load_raw<ByteVec>(from), WordVec));
 #endif
 }
 

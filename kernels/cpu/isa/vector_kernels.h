@@ -6,6 +6,7 @@
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/isa/simd.h"
 #include "kernels/cpu/linear/hadamard_kernel.h"
+#include "kernels/cpu/linear/int4_levels.h"
 #include "kernels/cpu/linear/panel_kernel.h"
 #include "kernels/cpu/linear/product_results.h"
 #include "kernels/cpu/linear/quantize_kernel.h"
@@ -149,6 +150,22 @@ void widen_elements(const void* from, FloatType type, int64_t count, float* to) 
 
 void widen_i8(const int8_t* from, int64_t count, float* to) { widen_all(from, count, to); }
 
+void decode_int4(const void* from, int64_t count, int8_t* to) {
+  const auto* block = static_cast<const char*>(from);
+  int8_t values[kInt4Group];
+  while (count > 0) {
+    const char* groups = block + kInt4CodeBytes;
+    for (int64_t g = 0; g < kInt4Block / kInt4Group && count > 0; ++g) {
+      const bool is_whole = count >= kInt4Group;
+      decode_group(block[g], groups + g * kInt4GroupBytes, is_whole ? to : values);
+      if (!is_whole) __builtin_memcpy(to, values, static_cast<size_t>(count));
+      to += kInt4Group;
+      count -= kInt4Group;
+    }
+    block = groups + kInt4Block / kInt4Group * kInt4GroupBytes;
+  }
+}
+
 /// Round to nearest even; NaN stays NaN.
 inline HalfWordVec to_bf16(Vec v) {
   const auto bits = reinterpret_cast<WordVec>(v);
@@ -223,6 +240,7 @@ inline Kernels vector_kernels() {
   kernels.hadamard = rotate_blocks;
   kernels.widen = widen_elements;
   kernels.widen_i8 = widen_i8;
+  kernels.decode_int4 = decode_int4;
   kernels.narrow = narrow_elements;
   kernels.finish_linear = finish_linear;
   kernels.finish_gated = finish_gated;

@@ -166,7 +166,7 @@ TileKernels float_tiles() {
   return {.most_dot_rows = kMostFloatDotRows,
           .pack_dot = nullptr,
           .dot = nullptr,
-          .step_bytes = kFloatStep * static_cast<int64_t>(sizeof(float)),
+          .step_inputs = kFloatStep,
           .step_tiles = kFloatParts,
           .pack = pack_floats,
           .gather = gather_floats,

@@ -9,8 +9,11 @@
 // AVX2 takes any number of rows as few ones beside i8 weights, in integers (integer_dot.h). i8
 // weights whose inputs keep 16 bits are widened to bf16 as tiles gather them. Else few rows run on
 // vectors of floats, and many on panels of them (product_panels.cpp) or, with AMX and f32 weights,
-// on tiles of their parts (amx_floats.h). Formats without kernels are decoded to one that has some,
-// a block of channels at a time.
+// on tiles of their parts (amx_floats.h).
+//
+// int4 weights give the bits that i8 weights of the same values give. The fewest rows are
+// multiplied with what is stored (int4_dot.h), tiles decode as they gather, and elsewhere blocks of
+// channels are decoded before, as of any format without kernels.
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -23,29 +26,39 @@
 
 namespace faststream {
 
-WeightFormat multiplied_format(WeightFormat format) {
+WeightFormat CpuBackend::multiplied_format(WeightFormat format, const TileKernels* tiles) const {
   switch (format) {
     case WeightFormat::int4:
-      return WeightFormat::int8;
+      return tiles == &kernels_.tiles_i4 ? format : WeightFormat::int8;
     default:
       return format;
   }
 }
 
-void decode_channel(const Weight& weight, int64_t channel, std::byte* to) {
-  const auto cols = static_cast<size_t>(weight.cols);
+void CpuBackend::decode_channel(const Weight& weight, int64_t channel, std::byte* to) const {
   void* elements = to;
-  if (multiplied_format(weight.format) == WeightFormat::int8) {
-    weight.decode(channel, 0, std::span(static_cast<int8_t*>(elements), cols));
-  } else {
-    weight.decode(channel, 0, std::span(static_cast<float*>(elements), cols));
+  switch (weight.format) {
+    case WeightFormat::int4:
+      return kernels_.decode_int4(weight.row(channel), weight.cols, static_cast<int8_t*>(elements));
+    default:
+      weight.decode(channel, 0,
+                    std::span(static_cast<float*>(elements), static_cast<size_t>(weight.cols)));
   }
 }
 
 void CpuBackend::multiply(std::vector<Product> products) {
   std::erase_if(products, [](const Product& product) { return product.x.rows == 0; });
-  if (products.empty()) return;
-  const TileKernels* tiles = tiles_of(products[0]);
+  for (std::span<Product> left(products); !left.empty();) {
+    const TileKernels* tiles = tiles_of(left[0]);
+    const auto others = std::partition(left.begin(), left.end(),
+                                       [&](const Product& one) { return tiles_of(one) == tiles; });
+    const auto alike = static_cast<size_t>(others - left.begin());
+    multiply_alike(left.first(alike), tiles);
+    left = left.subspan(alike);
+  }
+}
+
+void CpuBackend::multiply_alike(std::span<Product> products, const TileKernels* tiles) {
   if (tiles == nullptr && products[0].weight.quantizes_inputs()) round_rows(products);
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
@@ -69,7 +82,12 @@ const TileKernels* CpuBackend::tiles_of(const Product& product) const {
   const Weight& weight = product.weight;
   if (weight.format == WeightFormat::f32) return made(kernels_.tiles_f32);
   if (product.in_floats) return nullptr;
-  if (weight.quantizes_inputs()) return made(kernels_.tiles_i8);
+  if (weight.quantizes_inputs()) {
+    if (weight.format != WeightFormat::int4) return made(kernels_.tiles_i8);
+    const TileKernels& stored = kernels_.tiles_i4;
+    const bool as_stored = stored.multiply != nullptr || product.x.rows <= stored.most_dot_rows;
+    return made(as_stored ? stored : kernels_.tiles_i8);
+  }
   switch (weight.format) {
     case WeightFormat::bf16:
       return made(kernels_.tiles_bf16);
@@ -132,7 +150,8 @@ void CpuBackend::round_rows(std::span<Product> products) {
 }
 
 CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> products) {
-  FewRows few{.multiplied = multiplied_format(products[0].weight.format)};
+  const TileKernels* tiles = tiles_of(products[0]);
+  FewRows few{.multiplied = multiplied_format(products[0].weight.format, tiles)};
   for (const Product& product : products) {
     DotTask task;
     task.in = product.weight.cols;
@@ -141,7 +160,7 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
     task.x_stride = product.x.stride;
     few.rows.push_back(task);
   }
-  if (const TileKernels* tiles = tiles_of(products[0]); tiles != nullptr && tiles->dot != nullptr) {
+  if (tiles != nullptr && tiles->dot != nullptr) {
     few.kernel = tiles->dot;
     few.grain = 32;
     pack_few_rows(products, *tiles, few.rows);
@@ -169,7 +188,10 @@ void CpuBackend::pack_few_rows(std::span<const Product> products, const TileKern
   const int64_t rows = groups.back().at + groups.back().rows;
   const Weight& weight = products[0].weight;
   const int64_t in = weight.cols;
-  const int64_t bytes = (row_bytes(multiplied_format(weight.format), in) + 63) / 64 * 64;
+  const WeightFormat multiplied = multiplied_format(weight.format, &tiles);
+  const int64_t bytes = multiplied == WeightFormat::int4
+                            ? packed_int4_bytes(in)
+                            : (row_bytes(multiplied, in) + 63) / 64 * 64;
   auto* packed = shared_scratch_.get<std::byte>(rows * bytes);
   auto* scales = scale_scratch_.get<float>(2 * rows);
   auto* totals = static_cast<int32_t*>(static_cast<void*>(scales + rows));

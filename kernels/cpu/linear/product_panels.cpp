@@ -52,7 +52,7 @@ const float* CpuBackend::widen_weights(const Weight& weight, int64_t row, int64_
       break;
     case WeightFormat::int4: {
       std::array<int8_t, kBlockInputs> integers;
-      weight.decode(row, first, std::span(integers.data(), static_cast<size_t>(count)));
+      kernels_.decode_int4(from, count, integers.data());
       kernels_.widen_i8(integers.data(), count, room);
     }
   }

@@ -3,8 +3,9 @@
 //
 // A block reads all packed rows. The inner dimension is cut into ranges of so many tiles as
 // kGatheredBytes hold, and kBlocks blocks go through a range together before the next one. The
-// weights of a range are gathered to whole tiles in the first-level cache, the next range's while
-// this one is multiplied; the rows' tiles come from the second level.
+// weights of a range are gathered to whole tiles in the first-level cache, decoded where tiles are
+// of another format, the next range's while this one is multiplied; the rows' tiles come from the
+// second level.
 //
 // Measured with AMX on a 2 GHz Sapphire Rapids, int8, one thread: 4,400 GOP/s with all tiles in the
 // first-level cache, 3,200 in the second, 2,900 for the loops of multiply() alone with operands in
@@ -23,24 +24,33 @@ constexpr int64_t kTileChannels = 32;  // of a block: two tiles of 16
 constexpr int64_t kBlocks = 4;
 // Of a range's weights: two of these take two thirds of a first-level cache.
 constexpr int64_t kGatheredBytes = 8 * 2 * kTileBytes;
+static_assert(kGatheredBytes / (2 * kTileBytes) * 64 == kInt4Block, "gathered a block at a time");
 constexpr int64_t kMostRows = 256;  // that are packed at a time
 
 /// The layout of a product's weights in blocks.
 struct Channels {
-  Channels(const Weight& of, int64_t step, int64_t n_halves)
+  Channels(const Weight& of, WeightFormat gathered_format, int64_t step, int64_t n_halves)
       : weight(of),
-        decodes(multiplied_format(of.format) != of.format),
-        bytes(row_bytes(multiplied_format(of.format), of.cols)),
-        step_bytes(step),
-        tiles_k((bytes + step - 1) / step),
+        format(gathered_format),
+        step_inputs(step),
+        tiles_k((of.cols + step - 1) / step),
+        bytes(row_bytes(format, of.cols)),
+        padded_bytes(bytes_of_steps(tiles_k)),
         halves(n_halves),
         second(n_halves == 2 ? of.rows / 2 : 16) {}
 
+  /// Of a channel: the first `steps`, a whole number of ranges or all.
+  [[nodiscard]] int64_t bytes_of_steps(int64_t steps) const {
+    return row_bytes(format, steps * step_inputs);
+  }
+  [[nodiscard]] bool decodes() const { return format != weight.format; }
+
   const Weight& weight;
-  bool decodes;   // to the format that tiles are of
-  int64_t bytes;  // of a channel, in that format
-  int64_t step_bytes;
-  int64_t tiles_k;  // steps of a channel, the last perhaps in part
+  WeightFormat format;  // that tiles are gathered from
+  int64_t step_inputs;
+  int64_t tiles_k;       // steps of a channel, the last perhaps in part
+  int64_t bytes;         // of a channel in that format,
+  int64_t padded_bytes;  // and of one whose last step is whole
   int64_t halves;
   int64_t second;  // from the channel of a block's first tile to that of its second tile
 };
@@ -54,15 +64,17 @@ struct Place {
 };
 
 /// Where whole tiles would read past the channels, or these are decoded: copies a block of `count`
-/// channels from `c` on, padded with zeros to [32, tiles_k * step_bytes].
-void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* padded) {
-  const int64_t row = channels.tiles_k * channels.step_bytes;
+/// channels from `c` on, padded with zeros to [32, padded_bytes]. decode(channel, to) decodes one.
+template <class Decode>
+void copy_padded(const Channels& channels, int64_t c, int64_t count, const Decode& decode,
+                 std::byte* padded) {
+  const int64_t row = channels.padded_bytes;
   std::memset(padded, 0, static_cast<size_t>(kTileChannels * row));
   for (int64_t i = 0; i < kTileChannels; ++i) {
     if ((channels.halves == 2 ? i % 16 : i) >= count) continue;
     const int64_t channel = c + (i < 16 ? i : channels.second + i - 16);
-    if (channels.decodes) {
-      decode_channel(channels.weight, channel, padded + i * row);
+    if (channels.decodes()) {
+      decode(channel, padded + i * row);
     } else {
       std::memcpy(padded + i * row, channels.weight.row(channel),
                   static_cast<size_t>(channels.bytes));
@@ -74,7 +86,8 @@ void copy_padded(const Channels& channels, int64_t c, int64_t count, std::byte* 
 
 void CpuBackend::multiply_tiles(const Product& product) {
   const TileKernels& tiles = *tiles_of(product);
-  const Channels channels(product.weight, tiles.step_bytes, product.halves);
+  const Channels channels(product.weight, multiplied_format(product.weight.format, &tiles),
+                          tiles.step_inputs, product.halves);
   const int64_t in = product.weight.cols;
   const int64_t tiles_k = channels.tiles_k;
   const int64_t step = kTileChannels / product.halves;
@@ -103,7 +116,7 @@ void CpuBackend::multiply_tiles(const Product& product) {
         product.channels(), step, longest, [&](int thread, int64_t first, int64_t last) {
           const int64_t n_sums = groups * 16 * kBlocks * kTileChannels;
           const int64_t n_partial = tile_partials(groups);
-          const int64_t padded_row = tiles_k * channels.step_bytes;
+          const int64_t padded_row = channels.padded_bytes;
           const int64_t padded_bytes = kTileChannels * padded_row;
           Scratch& scratch = thread_scratch_[static_cast<size_t>(thread)];
           auto* sums = scratch.get<float>(n_sums + kBlocks * (n_partial + padded_bytes / 4) +
@@ -128,19 +141,23 @@ void CpuBackend::multiply_tiles(const Product& product) {
             return {end_of(at), 0, end_of(at)};
           };
           const auto weights_at = [&](const Place& at) {
-            return channels.weight.row(at.c) + at.k * channels.step_bytes;
+            return channels.weight.row(at.c) + channels.bytes_of_steps(at.k);
           };
           const auto source_at = [&](const Place& at) -> TileSource {
             if (at.begin >= last) return {};
             const int64_t count_k = std::min(range, tiles_k - at.k);
             const int64_t count = std::min(step, last - at.c);
-            if (!channels.decodes && count == step && channels.bytes % channels.step_bytes == 0) {
+            if (!channels.decodes() && count == step && channels.bytes == channels.padded_bytes) {
               const std::byte* from = weights_at(at);
               return {from, from + channels.second * channels.bytes, channels.bytes, count_k};
             }
             std::byte* copy = padded + (at.c - at.begin) / step * padded_bytes;
-            if (at.k == 0) copy_padded(channels, at.c, count, copy);
-            copy += at.k * channels.step_bytes;
+            if (at.k == 0) {
+              copy_padded(
+                  channels, at.c, count,
+                  [&](int64_t c, std::byte* to) { decode_channel(product.weight, c, to); }, copy);
+            }
+            copy += channels.bytes_of_steps(at.k);
             return {copy, copy + padded_bytes / 2, padded_row, count_k};
           };
 
@@ -155,7 +172,7 @@ void CpuBackend::multiply_tiles(const Product& product) {
             task.tiles_k = std::min(range, tiles_k - at.k);
             task.next = source_at(next);
             task.next_weights = gathered[1];
-            if (!channels.decodes && then.c + step <= last)
+            if (!channels.decodes() && then.c + step <= last)
               task.ahead = weights_at(then) - weights_at(next);
             task.packed = packed + at.k * packed_step;
             task.group_bytes = group_bytes;

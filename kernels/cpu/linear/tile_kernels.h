@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/linear/int4_levels.h"
 
 namespace faststream {
 namespace {
@@ -56,16 +57,24 @@ inline void store_results(const TileTask& task, int64_t pair) {
 }
 
 /// What weights become in a tile: what they are, eight bits with inverted signs, or bf16 that eight
-/// bits are widened to (exactly).
-enum class Gathered { same, flipped, widened };
+/// bits are widened to (exactly); or the eight bits that four choose, with inverted signs or not.
+enum class Gathered { same, flipped, widened, chosen, chosen_flipped };
+
+template <Gathered kGathered>
+constexpr bool kIsChosen = kGathered == Gathered::chosen || kGathered == Gathered::chosen_flipped;
 
 /// Bytes of a channel that become a line of a tile.
 template <Gathered kGathered>
-constexpr int64_t kLineBytes = kGathered == Gathered::widened ? 32 : 64;
+constexpr int64_t kLineBytes = kGathered == Gathered::widened || kIsChosen<kGathered> ? 32 : 64;
 
+/// Line k of a range of a channel that begins at `channel`.
 template <Gathered kGathered>
-inline __m512i gather_line(const char* from) {
-  if constexpr (kGathered == Gathered::widened) {
+inline __m512i gather_line(const char* channel, int64_t k) {
+  const char* from = channel + k * kLineBytes<kGathered>;
+  if constexpr (kIsChosen<kGathered>) {
+    const __m512i line = int4_line(channel, k);
+    return kGathered == Gathered::chosen ? line : _mm512_xor_si512(line, _mm512_set1_epi8(-128));
+  } else if constexpr (kGathered == Gathered::widened) {
     const auto widen = [](const char* bytes) {
       return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_raw<__m128i>(bytes)));
     };
@@ -81,13 +90,13 @@ inline __m512i gather_line(const char* from) {
 template <Gathered kGathered>
 inline void gather_lines(const TileSource& source, int64_t k, int64_t begin, int64_t end,
                          char* to) {
-  const auto* first = static_cast<const char*>(source.first) + k * kLineBytes<kGathered>;
-  const auto* second = static_cast<const char*>(source.second) + k * kLineBytes<kGathered>;
+  const auto* first = static_cast<const char*>(source.first);
+  const auto* second = static_cast<const char*>(source.second);
   char* tile = to + k * 2 * kTileBytes;
   for (int64_t c = begin; c < end; ++c) {
-    _mm512_store_si512(tile + c * 64, gather_line<kGathered>(first + c * source.channel_bytes));
+    _mm512_store_si512(tile + c * 64, gather_line<kGathered>(first + c * source.channel_bytes, k));
     _mm512_store_si512(tile + kTileBytes + c * 64,
-                       gather_line<kGathered>(second + c * source.channel_bytes));
+                       gather_line<kGathered>(second + c * source.channel_bytes, k));
   }
 }
 

@@ -309,7 +309,7 @@ TileKernels vector_tiles_without_dot(int most_dot_rows) {
   return {.most_dot_rows = most_dot_rows,
           .pack_dot = nullptr,
           .dot = nullptr,
-          .step_bytes = kLineBytes<kGathered>,
+          .step_inputs = kTileInputs<kInt8>,
           .pack = pack_tiles<kInt8>,
           .gather = gather_tiles<kGathered>,
           .multiply = multiply_vectors<kInt8, kGathered>};

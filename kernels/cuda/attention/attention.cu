@@ -10,6 +10,9 @@
 //     of one query of many sequences, up to 256, on Hopper                  by blocks that stay
 //   else                                                                  float arithmetic
 //
+// Codes (KvFormat) are read by those of one query on tensor cores, of up to 256 dimensions; for
+// others they are widened first (attention_widened.cu).
+//
 // Keys that have their values in them (latent attention) have kernels of their own, which read them
 // once for all heads of a token: likewise on tensor cores or in float arithmetic.
 //
@@ -53,6 +56,10 @@ ScratchPiece splits_piece(int64_t n_sequences, int64_t n_heads, int64_t v_head_d
   if (splits == 1) return {n_sequences, 0};
   return piece_of(n_sequences,
                   static_cast<size_t>(n_heads * splits * (2 + v_head_dim)) * sizeof(float), 1);
+}
+
+bool may_decode(const BatchView& batch) {
+  return batch.max_query_len == 1 || batch.n_sequences > 1;
 }
 
 // Tokens from the first page that the last query sees, as split_of_block() counts them.
@@ -179,14 +186,36 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
       attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
   const bool appends = qkv.cols != arguments.q.cols;
   // The step's kernel sees no tokens after the query's own, as of a source.
-  if (!rule.bidirectional && tensor_cores_fit(arguments) &&
+  if (!rule.bidirectional && !kv.is_coded() && tensor_cores_fit(arguments) &&
       step_kernel_.attention(batch, arguments, transform, cos_sin, appends)) {
     return;
   }
   rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);
+  if (!kv.is_coded()) return attend_plainly(arguments, batch);
+
+  const bool reads_codes =
+      tensor_cores_fit(arguments) && arguments.widest_head() <= kLargestCodedDim;
+  if (reads_codes && may_decode(batch)) {
+    attention_decode(arguments, batch, dealt(), scratch_, queue());
+  }
+  // Others in a row, together.
+  const Batch& host = *batch.host;
+  const auto is_left = [&](int32_t s) {
+    const auto at = static_cast<size_t>(s);
+    const int32_t queries = host.query_start[at + 1] - host.query_start[at];
+    return queries > 1 || (queries == 1 && !reads_codes);
+  };
+  for (int32_t first = 0, last = 0; first < batch.n_sequences; first = last) {
+    last = first + 1;
+    if (!is_left(first)) continue;
+    while (last < batch.n_sequences && is_left(last)) ++last;
+    attend_widened(arguments, batch, first, last);
+  }
+}
+
+void CudaBackend::attend_plainly(const AttentionArguments& arguments, const BatchView& batch) {
   const Queue queue = this->queue();
-  const bool may_decode = batch.max_query_len == 1 || batch.n_sequences > 1;
-  if (may_decode) attention_decode(arguments, batch, dealt(), scratch_, queue);
+  if (may_decode(batch)) attention_decode(arguments, batch, dealt(), scratch_, queue);
   if (batch.max_query_len == 1) return;
   if (!tensor_cores_fit(arguments)) {
     attention_prefill(arguments, batch, queue);

@@ -15,6 +15,8 @@ namespace faststream {
 /// The largest head_dim, and that of the tensor cores' kernels: accumulators are in registers.
 inline constexpr int kLargestHeadDim = 512;
 inline constexpr int kLargestMmaHeadDim = 512;
+/// And that of kernels that read codes (KvFormat).
+inline constexpr int kLargestCodedDim = 256;
 
 /// Throws Error where heads are of widths that no kernel takes: keys, and values beside them, that
 /// are wider than kLargestHeadDim or of an odd width.
@@ -65,6 +67,8 @@ int max_splits(const AttentionRule& rule, const BatchView& batch);
 
 /// The most memory that the partial results of splits take.
 size_t decode_bytes(const StepBounds& bounds);
+/// And that keys and values of `type` take that are made of codes.
+size_t widened_kv_bytes(const StepBounds& bounds, DType type);
 
 /// Attention of the sequences that have more than one query; others are left alone. Any types and
 /// any even widths of heads:

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kThreads = kDecodeWarps * kWarp;
 
-template <typename T, int kDim, typename Rule>
+template <typename T, int kDim, typename Rule, KvFormat kFormat>
 __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(AttentionArguments a,
                                                                         Splits splits) {
   __shared__ DecodeResults<kDim> results;
@@ -16,7 +16,7 @@ __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(Attentio
   if (split.empty()) return;
   const T* queries = static_cast<const T*>(a.q.data) + split.query * a.q.stride +
                      static_cast<int64_t>(split.first_head) * a.kv.head_dim;
-  attend_split<T, kDim, Rule>(a, split, queries, results);
+  attend_split<T, kDim, Rule, kFormat>(a, split, queries, results);
   __syncthreads();
   store_split(a, splits, split, results);
 }
@@ -107,10 +107,11 @@ void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, int6
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kDecodeHeads);
   const int tiles = a.kv.n_kv_heads * splits.head_tiles;
   const int64_t blocks = int64_t{n_sequences} * ceil_div(tiles, kTilesOfBlock);
-  const bool is_short = seen <= kShortTokens && a.rule.window == 0 && blocks >= kManyBlocks;
-  with_mma_shape(a, [&]<typename T, int kDim>() {
+  const bool is_short =
+      seen <= kShortTokens && a.rule.window == 0 && blocks >= kManyBlocks && !a.kv.is_coded();
+  with_decode_shape(a, [&]<typename T, int kDim, KvFormat kFormat>() {
     with_rule_of_last(a, [&]<typename Rule>() {
-      if constexpr (kDim == kShortDim) {
+      if constexpr (kDim == kShortDim && kFormat == KvFormat::plain) {
         if (is_short) {
           const dim3 grid(1, ceil_div(tiles, kTilesOfBlock), n_sequences);
           queue.launch("computing attention", attention_decode_short_kernel<T, Rule>,
@@ -118,7 +119,7 @@ void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, int6
           return;
         }
       }
-      queue.launch("computing attention", attention_decode_mma_kernel<T, kDim, Rule>,
+      queue.launch("computing attention", attention_decode_mma_kernel<T, kDim, Rule, kFormat>,
                    split_grid(a, splits, n_sequences, kThreads), a, splits);
     });
   });

@@ -21,6 +21,7 @@
 
 #include "kernels/cuda/attention/attention_mma.cuh"
 #include "kernels/cuda/attention/attention_split.cuh"
+#include "kernels/cuda/attention/kv_rows.cuh"
 #include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -59,39 +60,68 @@ struct DecodeQueries {
   }
 };
 
-/// A lane's part of the keys and values of kDecodeTokens tokens.
-template <int kDim>
+/// A lane's part of the keys and values of kDecodeTokens tokens, as they are in memory: loads do
+/// not wait for each other.
+template <int kDim, KvFormat kFormat = KvFormat::plain>
 struct DecodeTokens {
+  static constexpr bool kIsCoded = kFormat != KvFormat::plain;
+  static constexpr int kKeyLoads = DecodeQueries<kDim>::kLoads;
   static constexpr int kValueLoads = kDim / 64;  // of a row by eight lanes
-  uint4 k[DecodeQueries<kDim>::kLoads][2];
-  uint4 v[kValueLoads][4];
+  using Piece = std::conditional_t<kIsCoded, uint2, uint4>;
+  Piece k[kKeyLoads][2];
+  Piece v[kValueLoads][4];
+  KvScale k_scales[2];  // of codes: tokens lane / 4 and lane / 4 + 8
+  KvScale v_scales[2];
 
-  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv, columns from
-  /// `first` on. Tokens that are not seen become zeros, as whatever is in their place may be NaN.
+  /// keys and values of kDecodeTokens tokens, columns from `first` on. Tokens that are not seen
+  /// become zeros, as whatever is in their place may be NaN.
   template <typename T, typename IsSeen>
-  __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen,
-                       int first = 0) {
+  __device__ void load(const KvRows<T, kFormat>& keys, const KvRows<T, kFormat>& values,
+                       const IsSeen& is_seen, int first = 0) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const auto load_part = [&](const T* rows, int dim, int token, int d) {
-      return is_seen(token) && d < dim ? *reinterpret_cast<const uint4*>(rows + token * dim + d)
-                                       : make_uint4(0, 0, 0, 0);
+    const auto load_part = [&](const KvRows<T, kFormat>& rows, int token, int d) {
+      return is_seen(token) && d < rows.dim() ? rows.piece(token, d) : Piece{};
     };
 #pragma unroll
-    for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
+    for (int i = 0; i < kKeyLoads; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        k[i][half] =
-            load_part(keys, kv.head_dim, lane / 4 + 8 * half, first + 32 * i + 8 * (lane % 4));
+        k[i][half] = load_part(keys, lane / 4 + 8 * half, first + 32 * i + 8 * (lane % 4));
       }
     }
 #pragma unroll
     for (int i = 0; i < kValueLoads; ++i) {
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        v[i][j] = load_part(values, kv.v_head_dim, 2 * (lane % 4) + j % 2 + 8 * (j / 2),
+        v[i][j] = load_part(values, 2 * (lane % 4) + j % 2 + 8 * (j / 2),
                             first + 64 * i + 8 * (lane / 4));
       }
     }
+    if constexpr (kIsCoded) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int token = lane / 4 + 8 * half;
+        k_scales[half] = is_seen(token) ? keys.scale(token) : KvScale();
+        v_scales[half] = is_seen(token) ? values.scale(token) : KvScale();
+      }
+    }
+  }
+  /// keys [kDecodeTokens, head_dim] and values [kDecodeTokens, v_head_dim] of kv, plain ones.
+  template <typename T, typename IsSeen>
+  __device__ void load(const KvLayer& kv, const T* keys, const T* values, const IsSeen& is_seen,
+                       int first = 0) {
+    load(KvRows<T, KvFormat::plain>(keys, kv.head_dim, 0),
+         KvRows<T, KvFormat::plain>(values, kv.v_head_dim, 0), is_seen, first);
+  }
+
+  /// What a lane's numbers of T of its tokens lane / 4 + 8 half are multiplied by.
+  template <typename T>
+  [[nodiscard]] __device__ float k_factor(int half) const {
+    return kIsCoded ? factor_of<T, kFormat>(k_scales[half]) : 1.0F;
+  }
+  template <typename T>
+  [[nodiscard]] __device__ float v_factor(int half) const {
+    return kIsCoded ? factor_of<T, kFormat>(v_scales[half]) : 1.0F;
   }
 };
 
@@ -115,21 +145,23 @@ class DecodeSums {
   }
 
   /// Tokens from `base` on.
-  __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim>& tokens,
+  template <KvFormat kFormat>
+  __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim, kFormat>& tokens,
                       int base) {
     add(queries, tokens, base, [](const float4&) { return make_float4(0, 0, 0, 0); });
   }
   /// The same where warps have parts of the columns: others_of(scores of this warp's) are those of
   /// the others'.
-  template <typename OthersOf>
-  __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim>& tokens,
+  template <KvFormat kFormat, typename OthersOf>
+  __device__ void add(const DecodeQueries<kDim>& queries, const DecodeTokens<kDim, kFormat>& tokens,
                       int base, const OthersOf& others_of) {
     // Of tokens group and group + 8, each with heads 2 in_group and 2 in_group + 1.
     float scores[4] = {};
     float more_scores[4] = {};  // a second chain of instructions
 #pragma unroll
     for (int i = 0; i < DecodeQueries<kDim>::kLoads; ++i) {
-      const auto& k = tokens.k[i];
+      const uint4 k[2] = {widen_eight<T, kFormat>(tokens.k[i][0]),
+                          widen_eight<T, kFormat>(tokens.k[i][1])};
       const uint4& q = queries.q[i];
       mma_16x8x16<T>(scores, {k[0].x, k[1].x, k[0].y, k[1].y}, q.x, q.y);
       mma_16x8x16<T>(more_scores, {k[0].z, k[1].z, k[0].w, k[1].w}, q.z, q.w);
@@ -146,7 +178,8 @@ class DecodeSums {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = base + group_ + 8 * (i / 2);
-      const float score = scores[i] * scale_log2_;
+      float score = scores[i] * scale_log2_;
+      if constexpr (kFormat != KvFormat::plain) score *= tokens.template k_factor<T>(i / 2);
       scores[i] = is_seen(token) ? rules_[i % 2].vary(score, split_.position, token) : -INFINITY;
       new_maxima[i % 2] = fmaxf(new_maxima[i % 2], scores[i]);
     }
@@ -165,6 +198,7 @@ class DecodeSums {
     for (int i = 0; i < 4; ++i) {
       scores[i] = exp2f(scores[i] - maxima_[i % 2]);
       weights_[i % 2] += scores[i];
+      if constexpr (kFormat != KvFormat::plain) scores[i] *= tokens.template v_factor<T>(i / 2);
     }
     const uint32_t p0 = transpose_8x8(pack_pair<T>(scores[0], scores[1]));
     const uint32_t p1 = transpose_8x8(pack_pair<T>(scores[2], scores[3]));
@@ -173,7 +207,10 @@ class DecodeSums {
     for (int i = 0; i < kValueLoads; ++i) {
       uint32_t words[4][4];  // of four tokens, each with dimensions 2 tile and 2 tile + 1
 #pragma unroll
-      for (int j = 0; j < 4; ++j) memcpy(words[j], &tokens.v[i][j], sizeof words[j]);
+      for (int j = 0; j < 4; ++j) {
+        const uint4 v = widen_eight<T, kFormat>(tokens.v[i][j]);
+        memcpy(words[j], &v, sizeof words[j]);
+      }
 #pragma unroll
       for (int tile = 0; tile < 4; ++tile) {
 #pragma unroll
@@ -242,7 +279,7 @@ inline __device__ int64_t row_of_token(const KvLayer& kv, int64_t page, int kv_h
 
 /// Fills `results` for a split that is not empty. queries: as DecodeQueries has them. By
 /// kDecodeWarps warps.
-template <typename T, int kDim, typename Rule>
+template <typename T, int kDim, typename Rule, KvFormat kFormat = KvFormat::plain>
 __device__ void attend_split(const AttentionArguments& a, const Split& split, const T* queries,
                              DecodeResults<kDim>& results) {
   constexpr int kParts = kDecodeParts<kDim>;
@@ -264,11 +301,13 @@ __device__ void attend_split(const AttentionArguments& a, const Split& split, co
     const int64_t page = next_page;
     const int next = base + kTurnTokens;
     if (next < split.last) next_page = pages[next / kPageTokens];
-    const int64_t row = row_of_token(a.kv, page, split.kv_head, base);
-    DecodeTokens<kPartDim> tokens;
+    const auto rows = [&](const void* cache, int dim) {
+      return KvRows<T, kFormat>(head_in_page<T, kFormat>(a.kv, cache, dim, page, split.kv_head),
+                                dim, base % kPageTokens);
+    };
+    DecodeTokens<kPartDim, kFormat> tokens;
     tokens.load(
-        a.kv, static_cast<const T*>(a.kv.k) + row * a.kv.head_dim,
-        static_cast<const T*>(a.kv.v) + row * a.kv.v_head_dim,
+        rows(a.kv.k, a.kv.head_dim), rows(a.kv.v, a.kv.v_head_dim),
         [&](int token) { return sums.is_seen(base + token); }, first_column);
     if constexpr (kParts == 1) {
       sums.add(q, tokens, base);

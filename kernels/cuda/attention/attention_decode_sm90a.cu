@@ -27,14 +27,19 @@ constexpr int kSplits = 4;  // that are known ahead
 constexpr int kResultsFree = 1;
 constexpr int kResultsThere = 2;
 
-template <typename T, int kDim>
+template <typename T, int kDim, KvFormat kFormat>
 struct Shared {
-  static constexpr int kBlocks = kDim <= 64 ? 3 : kDim <= 128 ? 2 : 1;  // of a multiprocessor
-  static constexpr int kStages = kDim <= 64 ? 3 : 2;
+  // Codes take half of the memory, and more instructions: another block's warps do some meanwhile.
+  static constexpr bool kIsCoded = kFormat != KvFormat::plain;
+  static constexpr int kBlocks = kDim <= 64    ? 3
+                                 : kDim <= 128 ? (kIsCoded ? 3 : 2)
+                                               : 1;  // of a multiprocessor
+  static constexpr int kStages = kDim <= 64 ? (kIsCoded ? 6 : 3) : kDim > 128 && kIsCoded ? 4 : 2;
+  static constexpr int kPageBytes = head_bytes<T, kFormat>(kDim);  // at most
 
-  struct Stage {  // rows of head_dim
-    T keys[kTurnTokens * kDim];
-    T values[kTurnTokens * kDim];
+  struct Stage {  // pages, each from a multiple of its bytes on
+    alignas(16) std::byte keys[kTurnPages * kPageBytes];
+    alignas(16) std::byte values[kTurnPages * kPageBytes];
   };
   struct Work {
     T queries[kDecodeHeads * kDim];
@@ -97,11 +102,11 @@ class SplitDealer {
 };
 
 /// The warp that brings what the others work on.
-template <typename T, int kDim>
+template <typename T, int kDim, KvFormat kFormat>
 class Producer {
  public:
   __device__ Producer(const AttentionArguments& a, const Splits& splits, int n_sequences,
-                      unsigned* dealt, Shared<T, kDim>& shared)
+                      unsigned* dealt, Shared<T, kDim, kFormat>& shared)
       : a_(a),
         shared_(shared),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
@@ -156,7 +161,7 @@ class Producer {
     const bool is_key = lane_ % 2 == 0;
     const int dim = is_key ? a_.kv.head_dim : a_.kv.v_head_dim;
     const auto bytes_of = [](int width) {
-      return static_cast<uint32_t>(kPageTokens * width * sizeof(T));
+      return static_cast<uint32_t>(head_bytes<T, kFormat>(width));
     };
     int first_page = split.first / kPageTokens;  // lane 0's
     for (int base = split.first; base < split.last; base += kTurnTokens, ++n_) {
@@ -164,7 +169,7 @@ class Producer {
         first_page = base / kPageTokens;
         page = pages_from(split, base);
       }
-      const PipelinePlace<Shared<T, kDim>::kStages> at(n_);
+      const PipelinePlace<Shared<T, kDim, kFormat>::kStages> at(n_);
       auto& stage = shared_.stages[at.stage];
       uint64_t& there = shared_.stage_there[at.stage];
       const int n_pages = min(kTurnPages, pages_for(split.last - base));
@@ -173,21 +178,21 @@ class Producer {
           __shfl_sync(kAllLanes, page, (base / kPageTokens - first_page + nth) % kWarp);
       wait_for_phase(shared_.stage_done[at.stage], at.parity ^ 1U);
       if (lane_ == 0) {
-        arrive_and_expect(there, n_pages * bytes_of(a_.kv.head_dim + a_.kv.v_head_dim));
+        arrive_and_expect(there, n_pages * (bytes_of(a_.kv.head_dim) + bytes_of(a_.kv.v_head_dim)));
       }
       __syncwarp();
       if (nth >= n_pages) continue;
-      T* to = is_key ? stage.keys : stage.values;
-      const auto* cache = static_cast<const T*>(is_key ? a_.kv.k : a_.kv.v);
-      copy_bulk(shared_address(to + nth * kPageTokens * dim),
-                cache + row_of_token(a_.kv, from, split.kv_head, 0) * dim, bytes_of(dim), there,
-                policy_);
+      std::byte* to = is_key ? stage.keys : stage.values;
+      copy_bulk(
+          shared_address(to + nth * bytes_of(dim)),
+          head_in_page<T, kFormat>(a_.kv, is_key ? a_.kv.k : a_.kv.v, dim, from, split.kv_head),
+          bytes_of(dim), there, policy_);
     }
     __syncwarp();
   }
 
   const AttentionArguments& a_;
-  Shared<T, kDim>& shared_;
+  Shared<T, kDim, kFormat>& shared_;
   int lane_;
   uint64_t policy_;
   SplitDealer dealer_;
@@ -195,9 +200,9 @@ class Producer {
 };
 
 /// The other warps.
-template <typename T, int kDim, typename Rule>
+template <typename T, int kDim, typename Rule, KvFormat kFormat>
 __device__ void consume(const AttentionArguments& a, const Splits& splits,
-                        Shared<T, kDim>& shared) {
+                        Shared<T, kDim, kFormat>& shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   uint32_t n = 0;  // turns
   for (uint32_t nth = 0;; ++nth) {
@@ -213,15 +218,18 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
     // loads that are still on their way.
     DecodeSums<T, kDim, Rule> sums(a, split);
     for (int first = split.first; first < split.last; first += kTurnTokens, ++n) {
-      const PipelinePlace<Shared<T, kDim>::kStages> at(n);
+      const PipelinePlace<Shared<T, kDim, kFormat>::kStages> at(n);
       const auto& stage = shared.stages[at.stage];
       const int in_stage = warp * kDecodeTokens;
       const int base = first + in_stage;
       wait_for_phase(shared.stage_there[at.stage], at.parity);
       if (base < split.last) {
-        DecodeTokens<kDim> tokens;
-        tokens.load(a.kv, stage.keys + in_stage * a.kv.head_dim,
-                    stage.values + in_stage * a.kv.v_head_dim,
+        DecodeTokens<kDim, kFormat> tokens;
+        const auto rows = [&](const std::byte* pages, int dim) {
+          return KvRows<T, kFormat>(pages + in_stage / kPageTokens * head_bytes<T, kFormat>(dim),
+                                    dim, in_stage % kPageTokens);
+        };
+        tokens.load(rows(stage.keys, a.kv.head_dim), rows(stage.values, a.kv.v_head_dim),
                     [&](int token) { return sums.is_seen(base + token); });
         sums.add(queries, tokens, base);
       }
@@ -235,12 +243,13 @@ __device__ void consume(const AttentionArguments& a, const Splits& splits,
   }
 }
 
-template <typename T, int kDim, typename Rule>
-__global__ __launch_bounds__(kThreads, Shared<T, kDim>::kBlocks) void attention_decode_sm90a_kernel(
+template <typename T, int kDim, typename Rule, KvFormat kFormat>
+__global__
+__launch_bounds__(kThreads, Shared<T, kDim, kFormat>::kBlocks) void attention_decode_sm90a_kernel(
     const __grid_constant__ AttentionArguments a, const __grid_constant__ Splits splits,
     int n_sequences, unsigned* dealt) {
   extern __shared__ std::byte memory[];
-  auto& shared = *reinterpret_cast<Shared<T, kDim>*>(memory);
+  auto& shared = *reinterpret_cast<Shared<T, kDim, kFormat>*>(memory);
   if (threadIdx.x == 0) {
     for (uint64_t& there : shared.stage_there) init_barrier(there, 1);
     for (uint64_t& there : shared.work_there) init_barrier(there, 1);
@@ -251,9 +260,9 @@ __global__ __launch_bounds__(kThreads, Shared<T, kDim>::kBlocks) void attention_
   __syncthreads();
   begin_kernel();
   if (threadIdx.x < kConsumerThreads) {
-    consume<T, kDim, Rule>(a, splits, shared);
+    consume<T, kDim, Rule, kFormat>(a, splits, shared);
   } else {
-    Producer<T, kDim>(a, splits, n_sequences, dealt, shared).run();
+    Producer<T, kDim, kFormat>(a, splits, n_sequences, dealt, shared).run();
   }
 }
 
@@ -264,18 +273,18 @@ bool attention_decode_sm90a(const AttentionArguments& a, int32_t n_sequences, in
   splits.head_tiles = ceil_div(a.n_heads / a.kv.n_kv_heads, kDecodeHeads);
   const int64_t most = int64_t{n_sequences} * splits.count * a.kv.n_kv_heads * splits.head_tiles;
   bool done = false;
-  with_mma_shape(a, [&]<typename T, int kDim>() {
+  with_decode_shape(a, [&]<typename T, int kDim, KvFormat kFormat>() {
     if constexpr (kDecodeParts < kDim >> 1) return;
     const int64_t stay =
-        int64_t{gpu_attribute(cudaDevAttrMultiProcessorCount)} * Shared<T, kDim>::kBlocks;
+        int64_t{gpu_attribute(cudaDevAttrMultiProcessorCount)} * Shared<T, kDim, kFormat>::kBlocks;
     done = seen > kTurnTokens && most > 2 * stay;
     if (!done) return;
     with_rule_of_last(a, [&]<typename Rule>() {
-      const auto kernel = attention_decode_sm90a_kernel<T, kDim, Rule>;
-      allow_shared_memory(kernel, sizeof(Shared<T, kDim>));
+      const auto kernel = attention_decode_sm90a_kernel<T, kDim, Rule, kFormat>;
+      allow_shared_memory(kernel, sizeof(Shared<T, kDim, kFormat>));
       queue.launch("computing attention", kernel,
-                   {static_cast<unsigned>(stay), kThreads, sizeof(Shared<T, kDim>)}, a, splits,
-                   n_sequences, dealt);
+                   {static_cast<unsigned>(stay), kThreads, sizeof(Shared<T, kDim, kFormat>)}, a,
+                   splits, n_sequences, dealt);
     });
   });
   return done;

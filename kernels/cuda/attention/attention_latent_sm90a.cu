@@ -314,15 +314,7 @@ __global__ __launch_bounds__(kThreads, 1) void latent_wgmma_kernel(
     const __grid_constant__ Splits splits, int n_sequences) {
   extern __shared__ std::byte memory[];
   auto& shared = aligned<Shared>(memory);
-  if (threadIdx.x == 0) {
-    constexpr int kWarps = kConsumerThreads / kWarp;
-    init_barrier(shared.queries_there, 1);
-    init_barrier(shared.queries_done, kWarps);
-    for (uint64_t& there : shared.keys_there) init_barrier(there, 1);
-    for (uint64_t& done : shared.keys_done) init_barrier(done, kWarps);
-    publish_barriers();
-  }
-  __syncthreads();
+  begin_barriers(shared, kConsumerThreads / kWarp);
   begin_kernel();
   Split split;
   uint32_t nth = 0;

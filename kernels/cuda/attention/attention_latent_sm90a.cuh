@@ -38,6 +38,20 @@ inline Maps describe_latents(const AttentionArguments& a, int tile_heads) {
           .box_rows = box_rows};
 }
 
+/// By all threads of a block: initializes its barriers, of each of which `warps` warps say that
+/// they are done with what is there.
+template <typename Shared>
+__device__ void begin_barriers(Shared& shared, int warps) {
+  if (threadIdx.x == 0) {
+    init_barrier(shared.queries_there, 1);
+    init_barrier(shared.queries_done, warps);
+    for (uint64_t& there : shared.keys_there) init_barrier(there, 1);
+    for (uint64_t& done : shared.keys_done) init_barrier(done, warps);
+    publish_barriers();
+  }
+  __syncthreads();
+}
+
 /// Deals the splits of a batch to blocks in turn. All warps of a block find the same.
 class SplitDealer {
  public:

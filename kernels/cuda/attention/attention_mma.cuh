@@ -31,4 +31,23 @@ void with_mma_shape(const AttentionArguments& a, const F& f) {
   }
 }
 
+/// The same with the format of the cache, for kernels that read codes: those of heads of at most
+/// kLargestCodedDim.
+template <typename F>
+void with_decode_shape(const AttentionArguments& a, const F& f) {
+  with_mma_shape(a, [&]<typename T, int kDim>() {
+    if constexpr (kDim <= kLargestCodedDim) {
+      switch (a.kv.format) {
+        case KvFormat::int8:
+          return f.template operator()<T, kDim, KvFormat::int8>();
+        case KvFormat::fp8:
+          return f.template operator()<T, kDim, KvFormat::fp8>();
+        case KvFormat::plain:
+          break;
+      }
+    }
+    f.template operator()<T, kDim, KvFormat::plain>();
+  });
+}
+
 }  // namespace faststream

@@ -3,7 +3,8 @@
 // waits for the host: how many rows an expert has is read by the kernels.
 //
 // Of few rows an expert, kernels of warps fetch rows where they are; of many on Hopper, rows are
-// brought to their places first, and warpgroups multiply what lies together. All sum in one order.
+// brought to their places first, and warpgroups multiply what lies together, as they do with any
+// number of rows beside int4. All sum in one order.
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -26,6 +27,10 @@ constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
 
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
+
+// Pairs from which on several blocks sort them. Of each block there are kMostExperts counts at
+// most, for which expert_row_bytes() has room.
+constexpr int64_t kManyPairs = int64_t{4} * kBlockPairs;
 
 // Hands out aligned parts of a memory.
 class Parts {
@@ -143,8 +148,9 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
   Matrix taken = x;
   // Beside i8 weights tensor cores take eight-bit rows alone.
   const bool fits =
-      few_rows_fit(x, product.weight) &&
-      (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs());
+      work.by_warpgroups ||
+      (few_rows_fit(x, product.weight) &&
+       (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs()));
   if (fits && product.weight.quantizes_inputs()) {
     taken = parts.take(DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
@@ -208,6 +214,8 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   // Rows of the first product by place lie where results of the second will.
   const bool fits = is_hopper_ && warpgroups_fit(x, experts, hidden) &&
                     x.cols * dtype_size(x.dtype) <= hidden * sizeof(float);
+  const bool has_int4 =
+      experts.up.format == WeightFormat::int4 || experts.down.format == WeightFormat::int4;
   const int64_t pieces = ceil_div(x.rows * used, piece.rows);
   const int64_t piece_tokens = ceil_div(x.rows, pieces);
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
@@ -219,9 +227,10 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     routing.weights = parts.take<float>(pairs);
     routing.place_of = parts.take<int32_t>(pairs);
     routing.token_at = parts.take<int32_t>(pairs);
-    const bool by_warpgroups = fits && pairs >= kRowsOfWarpgroups * n_experts;
+    const bool many = pairs >= kRowsOfWarpgroups * n_experts;
+    const bool by_warpgroups = fits && (many || has_int4);
     if (by_warpgroups) {
-      routing.tile_rows = kMaxTileRows;
+      routing.tile_rows = many ? kMaxTileRows : kMinTileRows;
       routing.tile_grain = kPartRows;
     } else {
       routing.tile_rows = choose_tile_rows(pairs, n_experts);
@@ -231,6 +240,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
         static_cast<int32_t>(std::min(pairs, pairs / routing.tile_rows + n_experts));
     routing.tiles = parts.take<RowTile>(routing.max_tiles);
     routing.n_tiles = parts.take<int32_t>(1);
+    if (pairs >= kManyPairs) {
+      routing.block_counts = parts.take<int32_t>(ceil_div(pairs, kBlockPairs) * n_experts);
+    }
     route(scores.row_range(first, tokens), router, experts.n_experts, routing, queue);
 
     const Matrix activated = parts.take(x.dtype, pairs, middle);

@@ -16,6 +16,8 @@ namespace faststream {
 
 /// Choosing holds the scores of a token in registers.
 inline constexpr int32_t kMostExperts = 4096;
+/// Pairs that a block sorts, where several do.
+inline constexpr int32_t kBlockPairs = 2048;
 
 /// Who works on what. Device memory.
 struct Routing {
@@ -25,9 +27,11 @@ struct Routing {
   int32_t* token_at = nullptr;  ///< [pairs] by place
   RowTile* tiles = nullptr;     ///< [max_tiles] places of one expert
   int32_t* n_tiles = nullptr;   ///< [1]
-  int32_t tile_rows = 0;        ///< of a tile at most
-  int32_t tile_grain = 0;       ///< of which all but an expert's last tile have a multiple
-  int32_t max_tiles = 0;        ///< of any choice of experts
+  /// Scratch memory, [pairs / kBlockPairs, experts]; null: one block sorts all.
+  int32_t* block_counts = nullptr;
+  int32_t tile_rows = 0;   ///< of a tile at most
+  int32_t tile_grain = 0;  ///< of which all but an expert's last tile have a multiple
+  int32_t max_tiles = 0;   ///< of any choice of experts
 };
 
 /// Fills `routing` for the tokens of `scores`; those of them from n_experts on that are chosen have
@@ -39,7 +43,7 @@ void route(const Matrix& scores, const Router& router, int32_t n_experts, const 
 /// Rows of x [rows, in] times the matrices of their experts, as rows of the result by place.
 struct GroupedProduct {
   const void* x = nullptr;
-  DType x_dtype = DType::f32;         ///< as few_rows_fit() wants it, or i8 beside i8
+  DType x_dtype = DType::f32;         ///< as few_rows_fit() wants it, or i8 beside integers
   int64_t x_stride = 0;               ///< elements
   const int32_t* x_rows = nullptr;    ///< the row of x of each place; null: the place
   const float* row_scales = nullptr;  ///< [rows of x], where x is i8

@@ -9,9 +9,9 @@ namespace faststream {
 
 namespace {
 
-template <typename Element, typename Out, Finish kLast>
+template <typename Element, typename Out, Finish kLast, int kTileRows>
 void launch(const GroupedProduct& p, const Queue& queue) {
-  using K = Kind<Element, Out, kLast, kMaxTileRows, true>;
+  using K = Kind<Element, Out, kLast, kTileRows, true>;
   const Product product{.x = p.x,
                         .x_stride = p.x_stride,
                         .row_scales = p.row_scales,
@@ -31,12 +31,21 @@ void launch(const GroupedProduct& p, const Queue& queue) {
 }
 
 // Gates give what activations are stored as, the others f32.
-template <typename Element, typename Half>
+template <typename Element, typename Half, int kTileRows = kMaxTileRows>
 void launch(const GroupedProduct& p, const Queue& queue) {
   if (p.gated) {
-    launch<Element, Half, Finish::gate>(p, queue);
+    launch<Element, Half, Finish::gate, kTileRows>(p, queue);
   } else {
-    launch<Element, float, Finish::none>(p, queue);
+    launch<Element, float, Finish::none, kTileRows>(p, queue);
+  }
+}
+
+// No other kernels take int4, so that there is one of few rows.
+void launch_int4(const GroupedProduct& p, const Queue& queue) {
+  if (p.tile_rows <= kMinTileRows) {
+    launch<Int4, __nv_bfloat16, kMinTileRows>(p, queue);
+  } else {
+    launch<Int4, __nv_bfloat16>(p, queue);
   }
 }
 
@@ -49,6 +58,11 @@ bool has_gate(Activation activation) {
 
 bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden) {
   const auto fits = [&](const Weight& weight) {
+    if (weight.format == WeightFormat::int4) {
+      constexpr int64_t kGrain = 16;  // bytes at which rows in eight bits begin
+      return x.dtype == DType::bf16 && weight.quantizes_inputs() && weight.cols % kGrain == 0 &&
+             rows_begin_at_16(weight.data, 0, DType::i8);
+    }
     return few_rows_fit(x, weight) &&
            (weight.format != WeightFormat::int8 || weight.quantizes_inputs());
   };
@@ -64,6 +78,7 @@ void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue) {
     case DType::f16:
       return launch<__half, __half>(product, queue);
     case DType::i8:
+      if (product.weight.format == WeightFormat::int4) return launch_int4(product, queue);
       return launch<int8_t, __nv_bfloat16>(product, queue);
     case DType::f32:
     case DType::u8:

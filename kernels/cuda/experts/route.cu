@@ -1,5 +1,6 @@
 // Which experts each token uses, and the order in which they do their work: two kernels that are
-// bound by latency, a few microseconds each, or one where a block can hold all tokens.
+// bound by latency, a few microseconds each, or one where a block can hold all tokens. Of many
+// pairs one block would write places for long, a sector each: several count theirs first.
 #include <algorithm>
 
 #include "kernels/cuda/cuda_check.h"
@@ -13,78 +14,138 @@ namespace {
 
 constexpr int kBlockThreads = 1024;
 constexpr size_t kBlockSharedBytes = 48 << 10;  // that any kernel may have
+constexpr int kSortThreads = 256;               // of several blocks that sort
 constexpr int kMostEach = 16;  // experts of a lane, for which kBlockThreads threads have registers
 
-// Calls f(pair, expert) for the pairs of this thread; several experts are on their way together.
+// Calls f(pair, expert) for this thread's pairs of those from `begin` to `end`; several experts are
+// on their way together.
 template <typename F>
-__device__ void for_pairs(const int32_t* experts, int n_pairs, const F& f) {
+__device__ void for_pairs(const int32_t* experts, int begin, int end, const F& f) {
   constexpr int kTogether = 8;
   const int threads = static_cast<int>(blockDim.x);
-  for (int first = static_cast<int>(threadIdx.x); first < n_pairs; first += kTogether * threads) {
+  for (int first = begin + static_cast<int>(threadIdx.x); first < end;
+       first += kTogether * threads) {
     int32_t expert[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int pair = first + i * threads;
-      expert[i] = pair < n_pairs ? experts[pair] : 0;
+      expert[i] = pair < end ? experts[pair] : 0;
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (first + i * threads < n_pairs) f(first + i * threads, expert[i]);
+      if (first + i * threads < end) f(first + i * threads, expert[i]);
     }
   }
 }
 
-// By a block: counts the pairs of each expert, lists their tiles, and gives each pair its place,
-// but those of experts from n_experts on, which have no work: -1.
-__device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
-                               std::byte* shared) {
-  auto* counts = reinterpret_cast<int32_t*>(shared);  // [n_experts]
-  int32_t* next = counts + n_experts;                 // [n_experts] the next pair's place
-  const int thread = static_cast<int>(threadIdx.x);
+// By a block: counts [n_experts] become those of pairs from `begin` to `end`.
+__device__ void count_pairs(const Routing& r, int n_experts, int begin, int end, int32_t* counts) {
   const int threads = static_cast<int>(blockDim.x);
-  for (int e = thread; e < n_experts; e += threads) counts[e] = 0;
+  for (int e = static_cast<int>(threadIdx.x); e < n_experts; e += threads) counts[e] = 0;
   __syncthreads();
-  for_pairs(r.experts, n_pairs, [&](int /*pair*/, int expert) {
+  for_pairs(r.experts, begin, end, [&](int /*pair*/, int expert) {
     if (expert < n_experts) atomicAdd(&counts[expert], 1);
   });
   __syncthreads();
+}
 
-  if (thread < kWarp) {
-    const auto sum_to = [thread](int value) {  // of the lanes up to this one
-      for (int step = 1; step < kWarp; step *= 2) {
-        const int other = __shfl_up_sync(kAllLanes, value, step);
-        if (thread >= step) value += other;
-      }
-      return value;
-    };
-    int places = 0;
-    int tiles = 0;
-    for (int base = 0; base < n_experts; base += kWarp) {
-      const int expert = base + thread;
-      const int count = expert < n_experts ? counts[expert] : 0;
-      const int last_place = places + sum_to(count);
-      const int n_tiles = ceil_div(count, r.tile_rows);
-      const int last_tile = tiles + sum_to(n_tiles);
-      if (expert < n_experts) next[expert] = last_place - count;
-      const int even = n_tiles > 0 ? ceil_div(count, n_tiles) : 0;
-      const int rows = ceil_div(even, r.tile_grain) * r.tile_grain;
-      for (int i = 0; i < n_tiles; ++i) {
-        const int begin = i * rows;
-        r.tiles[last_tile - n_tiles + i] = {expert, last_place - count + begin,
-                                            min(rows, count - begin)};
-      }
-      places = __shfl_sync(kAllLanes, last_place, kWarp - 1);
-      tiles = __shfl_sync(kAllLanes, last_tile, kWarp - 1);
+// By a warp: adds each expert's first place to next [n_experts], and lists all tiles, if it is to.
+__device__ void divide_places(const Routing& r, int n_experts, const int32_t* counts, int32_t* next,
+                              bool lists_tiles) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const auto sum_to = [lane](int value) {  // of the lanes up to this one
+    for (int step = 1; step < kWarp; step *= 2) {
+      const int other = __shfl_up_sync(kAllLanes, value, step);
+      if (lane >= step) value += other;
     }
-    if (thread == 0) *r.n_tiles = tiles;
+    return value;
+  };
+  int places = 0;
+  int tiles = 0;
+  for (int base = 0; base < n_experts; base += kWarp) {
+    const int expert = base + lane;
+    const int count = expert < n_experts ? counts[expert] : 0;
+    const int last_place = places + sum_to(count);
+    const int n_tiles = ceil_div(count, r.tile_rows);
+    const int last_tile = tiles + sum_to(n_tiles);
+    if (expert < n_experts) next[expert] += last_place - count;
+    const int even = n_tiles > 0 ? ceil_div(count, n_tiles) : 0;
+    const int rows = ceil_div(even, r.tile_grain) * r.tile_grain;
+    for (int i = 0; lists_tiles && i < n_tiles; ++i) {
+      const int begin = i * rows;
+      r.tiles[last_tile - n_tiles + i] = {expert, last_place - count + begin,
+                                          min(rows, count - begin)};
+    }
+    places = __shfl_sync(kAllLanes, last_place, kWarp - 1);
+    tiles = __shfl_sync(kAllLanes, last_tile, kWarp - 1);
   }
-  __syncthreads();
-  for_pairs(r.experts, n_pairs, [&](int pair, int expert) {
+  if (lists_tiles && lane == 0) *r.n_tiles = tiles;
+}
+
+// By a block: gives pairs from `begin` to `end` their places, from next [n_experts] on, but those
+// of experts from n_experts on, which have no work: -1.
+__device__ void place_pairs(const Routing& r, int n_experts, int used, int begin, int end,
+                            int32_t* next) {
+  for_pairs(r.experts, begin, end, [&](int pair, int expert) {
     const int place = expert < n_experts ? atomicAdd(&next[expert], 1) : -1;
     r.place_of[pair] = place;
     if (place < 0) return;
     r.token_at[place] = pair / used;
   });
+}
+
+// By a block: all pairs.
+__device__ void sort_by_expert(const Routing& r, int n_experts, int used, int n_pairs,
+                               std::byte* shared) {
+  auto* counts = reinterpret_cast<int32_t*>(shared);  // [n_experts]
+  int32_t* next = counts + n_experts;                 // [n_experts] the next pair's place
+  count_pairs(r, n_experts, 0, n_pairs, counts);
+  for (int e = static_cast<int>(threadIdx.x); e < n_experts; e += static_cast<int>(blockDim.x)) {
+    next[e] = 0;
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarp) divide_places(r, n_experts, counts, next, true);
+  __syncthreads();
+  place_pairs(r, n_experts, used, 0, n_pairs, next);
+}
+
+// Each block: how many of its kBlockPairs pairs each expert has.
+__global__ __launch_bounds__(kSortThreads) void count_experts_kernel(Routing routing, int n_experts,
+                                                                     int n_pairs) {
+  extern __shared__ __align__(16) std::byte memory[];
+  begin_kernel();
+  auto* counts = reinterpret_cast<int32_t*>(memory);
+  const int begin = static_cast<int>(blockIdx.x) * kBlockPairs;
+  count_pairs(routing, n_experts, begin, min(begin + kBlockPairs, n_pairs), counts);
+  int32_t* to = routing.block_counts + static_cast<int64_t>(blockIdx.x) * n_experts;
+  for (int e = static_cast<int>(threadIdx.x); e < n_experts; e += kSortThreads) to[e] = counts[e];
+}
+
+// Then: their places, behind those of the blocks before.
+__global__ __launch_bounds__(kSortThreads) void place_pairs_kernel(Routing routing, int n_experts,
+                                                                   int used, int n_pairs) {
+  extern __shared__ __align__(16) std::byte memory[];
+  begin_kernel();
+  auto* counts = reinterpret_cast<int32_t*>(memory);
+  int32_t* next = counts + n_experts;
+  const int block = static_cast<int>(blockIdx.x);
+  for (int e = static_cast<int>(threadIdx.x); e < n_experts; e += kSortThreads) {
+    int all = 0;
+    int before = 0;
+#pragma unroll 8
+    for (int b = 0; b < static_cast<int>(gridDim.x); ++b) {
+      const int32_t its = routing.block_counts[static_cast<int64_t>(b) * n_experts + e];
+      if (b < block) before += its;
+      all += its;
+    }
+    counts[e] = all;
+    next[e] = before;
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarp) divide_places(routing, n_experts, counts, next, block == 0);
+  __syncthreads();
+  const int begin = block * kBlockPairs;
+  place_pairs(routing, n_experts, used, begin, min(begin + kBlockPairs, n_pairs), next);
 }
 
 // By a warp.
@@ -150,8 +211,17 @@ void route_from(const Matrix& scores, const Router& router, int32_t n_experts,
   }
   queue.launch("choosing experts", choose_experts_kernel<kEach>, {tokens, kWarp, warp_bytes},
                scores, router, routing);
-  queue.launch("sorting by expert", sort_by_expert_kernel, {1, kBlockThreads, sort_bytes}, routing,
-               n_experts, router.used, static_cast<int>(scores.rows * router.used));
+  const auto pairs = static_cast<int>(scores.rows * router.used);
+  if (routing.block_counts == nullptr) {
+    queue.launch("sorting by expert", sort_by_expert_kernel, {1, kBlockThreads, sort_bytes},
+                 routing, n_experts, router.used, pairs);
+    return;
+  }
+  const auto blocks = static_cast<unsigned>(ceil_div(pairs, kBlockPairs));
+  queue.launch("counting by expert", count_experts_kernel, {blocks, kSortThreads, sort_bytes / 2},
+               routing, n_experts, pairs);
+  queue.launch("sorting by expert", place_pairs_kernel, {blocks, kSortThreads, sort_bytes}, routing,
+               n_experts, router.used, pairs);
 }
 
 }  // namespace

@@ -15,13 +15,15 @@ ScratchPiece gated_piece(int64_t rows, int64_t width, DType type) {
 void CudaBackend::gated_linear(Input& input, const Weight& given, const float* bias,
                                Activation activation, const Matrix& out) {
   if (input.x.rows == 0) return;
+  Destination to{.out = out.data,
+                 .dtype = out.dtype,
+                 .stride = out.stride,
+                 .scales = given.row_scales(),
+                 .bias = bias,
+                 .activation = activation};
+  if (multiply_int4(input, given, to, true)) return;
   const Weight gate_up = widened(given);
-  const Destination to{.out = out.data,
-                       .dtype = out.dtype,
-                       .stride = out.stride,
-                       .scales = gate_up.row_scales(),
-                       .bias = bias,
-                       .activation = activation};
+  to.scales = gate_up.row_scales();
   if (step_kernel_.gated_linear(input, gate_up, to)) return;
   const Queue queue = this->queue();
   if (multiply_fused(input, gate_up, to, true, queue)) return;

@@ -14,8 +14,9 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// int4 weights are decoded to i8 first, integers whose inputs keep 16 bits to bf16 (widen.cu), and
-// are that here.
+// int4 weights have the first, and on Hopper our own kernel of the third for any number of rows.
+// Where that takes them not, they are decoded to i8 before, as integers whose inputs keep 16 bits
+// are to bf16 (widen.cu), and are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -109,17 +110,31 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   return false;
 }
 
+bool CudaBackend::multiply_int4(Input& input, const Weight& weight, const Destination& to,
+                                bool gated) {
+  if (weight.format != WeightFormat::int4 || !weight.quantizes_inputs()) return false;
+  if (gated ? step_kernel_.gated_linear(input, weight, to)
+            : step_kernel_.linear(input, weight, to)) {
+    return true;
+  }
+  if (!is_hopper_ || !int8_fits(input.is_ready() ? input.x : input.normed, weight)) return false;
+  if (!can_quantize(input, weight.rotated)) normalize(*this, input);
+  return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
+}
+
 void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,
                          const Matrix& out) {
   if (input.x.rows == 0) return;
+  Destination to{.out = out.data,
+                 .dtype = out.dtype,
+                 .stride = out.stride,
+                 .scales = given.row_scales(),
+                 .bias = epilogue.bias,
+                 .add = epilogue.output == OutputMode::add,
+                 .activation = epilogue.activation};
+  if (multiply_int4(input, given, to, false)) return;
   const Weight weight = widened(given);
-  const Destination to{.out = out.data,
-                       .dtype = out.dtype,
-                       .stride = out.stride,
-                       .scales = weight.row_scales(),
-                       .bias = epilogue.bias,
-                       .add = epilogue.output == OutputMode::add,
-                       .activation = epilogue.activation};
+  to.scales = weight.row_scales();
   if (step_kernel_.linear(input, weight, to)) return;
   const Queue queue = this->queue();
   if (!multiply_fused(input, weight, to, false, queue)) {

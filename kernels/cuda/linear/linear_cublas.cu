@@ -100,8 +100,8 @@ ScratchPiece finished_piece(int64_t rows, int64_t outputs) {
 }
 
 bool int8_fits(const Matrix& x, const Weight& weight) {
-  return x.dtype != DType::f32 && weight.format == WeightFormat::int8 &&
-         weight.rows % kGrain == 0 && weight.cols % kGrain == 0;
+  return x.dtype != DType::f32 && is_integer(weight.format) && weight.rows % kGrain == 0 &&
+         weight.cols % kGrain == 0;
 }
 
 ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width) {

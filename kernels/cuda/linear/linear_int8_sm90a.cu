@@ -1,4 +1,4 @@
-// Products of int8 rows and int8 weights on Hopper.
+// Products of int8 rows and int8 or int4 weights on Hopper.
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/product_sm90a.cuh"
 #include "kernels/cuda/linear/quantize.h"
@@ -11,13 +11,14 @@ using Half = __nv_bfloat16;
 
 constexpr int64_t kGrain = 256;  // rows of a piece: the largest tile's
 
+template <typename Weights>
 void launch_finished(const Product& product, bool gated, const Queue& queue) {
   if (gated) {
-    launch<int8_t, Half, Finish::gate>(product, DType::i8, queue);
+    launch<Weights, Half, Finish::gate>(product, DType::i8, queue);
   } else if (product.to.dtype == DType::f32) {
-    launch<int8_t, float, Finish::none>(product, DType::i8, queue);
+    launch<Weights, float, Finish::none>(product, DType::i8, queue);
   } else {
-    launch<int8_t, Half, Finish::none>(product, DType::i8, queue);
+    launch<Weights, Half, Finish::none>(product, DType::i8, queue);
   }
 }
 
@@ -44,7 +45,11 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
     quantize_rows(row_range(input, first, rows), weight.rotated, quantized, row_scales, queue);
     Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
     product.row_scales = row_scales;
-    launch_finished(product, gated, queue);
+    if (weight.format == WeightFormat::int4) {
+      launch_finished<Int4>(product, gated, queue);
+    } else {
+      launch_finished<int8_t>(product, gated, queue);
+    }
   }
   return true;
 }

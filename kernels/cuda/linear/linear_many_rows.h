@@ -16,7 +16,8 @@ bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const
 /// scratch.
 ScratchPiece finished_piece(int64_t rows, int64_t outputs);
 
-/// Whether int8_product can run: 16-bit x, and i8 weights whose sides are multiples of 16.
+/// Whether int8_product can run beside i8 weights, and int8_product_sm90a beside int4 ones: 16-bit
+/// x, and sides that are multiples of 16.
 bool int8_fits(const Matrix& x, const Weight& weight);
 
 /// x [rows, in] · weightᵀ with each row of x quantized to eight bits (symmetric, scale
@@ -29,7 +30,7 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
 /// What int8_product() does at a time, for weights [width, inputs].
 ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
-/// int8_product() that finishes sums in registers, on Hopper. Returns false, with nothing done to
+/// int8_product() that finishes sums in registers, on Hopper; also of int4 weights. Returns false, with nothing done to
 /// the result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with
 /// sums than biases, gates of SiLU and additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,

@@ -37,7 +37,11 @@ class Consumer {
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      multiply<K::kRows>(steps, rows, sums);
+      if constexpr (K::kInt4) {
+        multiply_int4<K::kRows>(steps, rows, sums);
+      } else {
+        multiply<K::kRows>(steps, rows, sums);
+      }
       if constexpr (K::kDivides) {
         if (is_divided) add_parts(sums);
       }
@@ -106,11 +110,80 @@ class Consumer {
         release(before);
       }
       before = at_.stage;
-      at_.advance(a_);
+      at_.advance(a_.n_stages);
     }
     wait_for_groups<0>();
     pin(sums);
     release(before);
+  }
+
+  // The same of int4 weights, which this widens in registers while the tensor cores have those of
+  // the stage of x before.
+  template <int kRows>
+  __device__ void multiply_int4(const Steps& steps, int rows, Sums& sums) {
+    if constexpr (kRows > kPartRows) {
+      if (rows < kRows) return multiply_int4<kRows - kPartRows>(steps, rows, sums);
+    }
+    constexpr int kGroups = K::kXColumns / static_cast<int>(kInt4Group);  // of a stage of x
+    const Int4Table& table = int4_table(shared_);
+    const std::byte* x_stages = shared_.stages + a_.n_weight_stages * kInt4WeightsBytes;
+    const int first_channel = group_ * kGroupChannels + thread_ / kWarp * 16;
+    int before = 0;  // the stage of x before
+    bool is_first = true;
+#pragma unroll 1
+    for (int step = 0; step < steps.count; ++step) {
+      wait_for_phase(shared_.weights_there[weights_at_.stage], weights_at_.parity);
+      const std::byte* weights =
+          shared_.stages + weights_at_.stage * kInt4WeightsBytes + first_channel * kInt4BlockBytes;
+      const std::byte* of_lane = weights + lane_ / 4 * kInt4BlockBytes;
+      uint32_t codes[2][K::kStepParts];  // of channels 8 apart
+      memcpy(codes[0], __builtin_assume_aligned(of_lane, 16), sizeof codes[0]);
+      memcpy(codes[1], __builtin_assume_aligned(of_lane + 8 * kInt4BlockBytes, 16),
+             sizeof codes[1]);
+      // Of matrices of eight channels and a group: channels, and the same eight further; of a
+      // group, and of the next.
+      const std::byte* matrices =
+          weights + lane_ % 16 * kInt4BlockBytes + kInt4CodeBytes + lane_ / 16 * kInt4GroupBytes;
+#pragma unroll
+      for (int part = 0; part < K::kStepParts; ++part) {
+        uint32_t wide[kGroups][4];
+#pragma unroll
+        for (int group = 0; group < kGroups; group += 2) {
+          uint32_t q[4];
+          load_matrices<false>(q, matrices + (part * kGroups + group) * kInt4GroupBytes);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const uint32_t code = codes[i % 2][part] >> (8 * (group + i / 2)) & 0xff;
+            uint32_t(&to)[4] = wide[group + i / 2];
+            widen_int4(q[i], table.entries[code], to[i % 2], to[i % 2 + 2]);
+          }
+        }
+        if (part + 1 == K::kStepParts) {
+          __syncwarp();
+          if (lane_ == 0) arrive(shared_.weights_done[weights_at_.stage]);
+        }
+        wait_for_phase(shared_.there[at_.stage], at_.parity);
+        const std::byte* x = x_stages + at_.stage * a_.stage_bytes;
+        pin(sums);
+        begin_products();
+#pragma unroll
+        for (int group = 0; group < kGroups; ++group) {
+          multiply_rows<kRows>(sums, wide[group], matrix_descriptor(x + group * kInt4Group, 16));
+        }
+        end_group();
+        if (!is_first) {
+          wait_for_groups<1>();
+          if (lane_ == 0) arrive(shared_.done[before]);
+        }
+        is_first = false;
+        before = at_.stage;
+        at_.advance(a_.n_stages);
+      }
+      weights_at_.advance(a_.n_weight_stages);
+    }
+    wait_for_groups<0>();
+    pin(sums);
+    if (lane_ == 0) arrive(shared_.done[before]);
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
@@ -340,6 +413,7 @@ class Consumer {
   int thread_;
   int lane_;
   Place at_;
+  Place weights_at_;  // of int4
   float channel_scales_[2];
   float biases_[2];
   float row_scales_[K::kRows / kWarp];

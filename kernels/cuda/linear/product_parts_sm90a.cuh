@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cuda/int4.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/tiling.h"
 #include "kernels/cuda/wgmma.cuh"
@@ -29,6 +30,13 @@ enum class Finish {
   activation  ///< any function of one element, of 16-bit products
 };
 
+/// Weights of int4 beside int8 rows of x: widened to int8 in registers.
+struct Int4 {};
+constexpr int kInt4BlockBytes = kInt4CodeBytes + kInt4Block / 2;
+constexpr int kInt4Word = 4;                                        // bytes
+constexpr int kInt4WeightsBytes = kTileChannels * kInt4BlockBytes;  // of a stage
+constexpr int kMaxInt4Stages = 3;
+
 /// What a kernel is made for: elements of x and the weight, and of the result, and tiles of at most
 /// so many rows of x. Kernels of many rows have code that few rows would wait for: 64 rows of
 /// 4,096 outputs and inputs took 20.6 us in a model by the kernel of 256 rows, 15.6 by their own.
@@ -36,7 +44,8 @@ enum class Finish {
 template <typename ElementType, typename OutType, Finish kLast, int kMostRows,
           bool kManyWeights = false>
 struct Kind {
-  using Element = ElementType;
+  static constexpr bool kInt4 = std::is_same_v<ElementType, Int4>;
+  using Element = std::conditional_t<kInt4, int8_t, ElementType>;  // of x
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
@@ -49,7 +58,9 @@ struct Kind {
   static constexpr int kPartsBytes = kRows / 2 * kTileChannels * static_cast<int>(sizeof(Sum));
   static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
   static constexpr int kGroupOutputs = kOutputs / kGroups;
-  static constexpr int kStepColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
+  static constexpr int kXColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
+  static constexpr int kStepParts = kInt4 ? static_cast<int>(kInt4Block) / kXColumns : 1;  // of x
+  static constexpr int kStepColumns = kStepParts * kXColumns;
 
   /// Results leave in boxes of so many columns, a warpgroup's side by side.
   static constexpr int kBoxBytes = std::min<int>(kGroupOutputs * sizeof(Out), kBlockRowBytes);
@@ -59,14 +70,21 @@ struct Kind {
   static constexpr int kPieces = kRows / kPieceRows;
 };
 
-/// A stage has a step's weights, and below them its rows of x.
+/// A stage has a step's weights, and below them its rows of x. Of int4, stages of weights, each a
+/// block of columns, come first, then those of x, and Int4Table at last.
 struct Shared {
   std::byte stages[kStagesBytes];
   std::byte results[kGroups][kResultBytes];
   uint64_t there[kMaxStages];
   uint64_t done[kMaxStages];
+  uint64_t weights_there[kMaxInt4Stages];  ///< of int4, apart from x
+  uint64_t weights_done[kMaxInt4Stages];
   uint64_t parts;  ///< sums that the cluster's other block sends are there
 };
+
+__device__ inline Int4Table& int4_table(Shared& shared) {
+  return *reinterpret_cast<Int4Table*>(shared.stages + kStagesBytes - sizeof(Int4Table));
+}
 
 struct Maps {
   CUtensorMap x;
@@ -79,9 +97,10 @@ struct Maps {
 struct Arguments {
   Product product;
   Tiling tiling;
-  int32_t steps = 0;  // of kBlockRowBytes of the inputs
+  int32_t steps = 0;  // of kStepColumns of the inputs
   int32_t stage_bytes = 0;
   int32_t n_stages = 0;
+  int32_t n_weight_stages = 0;  // of int4, of weights alone
   // Of kinds of many weights: how many, and how they divide rows, in device memory. The tiling says
   // how many rows a tile has at most.
   int32_t experts = 1;
@@ -101,8 +120,8 @@ struct Place {
   int stage = 0;
   uint32_t parity = 0;  // of the phase in which the stage becomes full
 
-  __device__ void advance(const Arguments& a) {
-    if (++stage < a.n_stages) return;
+  __device__ void advance(int n_stages) {
+    if (++stage < n_stages) return;
     stage = 0;
     parity ^= 1U;
   }

@@ -18,6 +18,10 @@
 // but their steps took 1.85 times as many cycles, 1,850 instead of 1,010, for int8 and bf16 alike,
 // and with 128 rows of x 2.5 times as many.
 //
+// int4 weights come in blocks of 512 columns as they are stored, rows one behind the other, and x
+// beside them in stages of its own; the warpgroups widen them to int8 in the registers that the
+// tensor cores read. So they give the sums of the int8 matrix that they are.
+//
 // 16-bit sums are chains of 16 inputs each, in order, as those of linear_in_order.cu and cuBLASLt.
 // For files that are compiled for sm_90a.
 #pragma once
@@ -59,7 +63,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
         const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
         copy_box(to, maps.weight, column(step), before + tile.first_output, there);
       }
-      weights_at.advance(a);
+      weights_at.advance(a.n_stages);
     };
     const auto copy_x = [&](int step) {
       uint64_t& there = shared.there[x_at.stage];
@@ -68,7 +72,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
       for (int row = 0; row < rows; row += box_rows) {
         copy_box(to + row * kBlockRowBytes, x_box, column(step), tile.first_row + row, there);
       }
-      x_at.advance(a);
+      x_at.advance(a.n_stages);
     };
     int step = 0;
     if (first) {  // weights are there before the inputs
@@ -84,6 +88,56 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     for (; step < steps.count; ++step) {
       copy_weights(step);
       copy_x(step);
+    }
+  });
+}
+
+/// The same of int4 weights, by a thread, and of x beside them by another: each as far ahead as it
+/// has stages.
+template <typename K>
+__device__ void copy_int4_weights(const Arguments& a, const Maps& maps, Shared& shared) {
+  const Steps steps = steps_of_block(a);
+  Place at;
+  for_tiles<K>(a, [&](const Tile& tile) {
+#pragma unroll 1
+    for (int step = 0; step < steps.count; ++step) {
+      uint64_t& there = shared.weights_there[at.stage];
+      wait_for_phase(shared.weights_done[at.stage], at.parity ^ 1U);
+      arrive_and_expect(there, kInt4WeightsBytes);
+      std::byte* to = shared.stages + at.stage * kInt4WeightsBytes;
+      const int column = (steps.first + step) * (kInt4BlockBytes / kInt4Word);
+      if constexpr (K::kGated) {
+        copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, tile.expert, there);
+      } else {
+        const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
+        copy_box(to, maps.weight, column, before + tile.first_output, there);
+      }
+      at.advance(a.n_weight_stages);
+    }
+  });
+}
+template <typename K>
+__device__ void copy_rows(const Arguments& a, const Maps& maps, Shared& shared) {
+  const Steps steps = steps_of_block(a);
+  std::byte* stages = shared.stages + a.n_weight_stages * kInt4WeightsBytes;
+  Place at;
+  for_tiles<K>(a, [&](const Tile& tile) {
+    const bool is_whole = tile.rows == a.tiling.rows;
+    const CUtensorMap& box = is_whole ? maps.x : maps.x_part;
+    const int box_rows = is_whole ? tile.rows : kPartRows;
+    const int rows = ceil_div(tile.rows, box_rows) * box_rows;
+    const int first = steps.first * K::kStepParts;
+#pragma unroll 1
+    for (int part = first; part < first + steps.count * K::kStepParts; ++part) {
+      uint64_t& there = shared.there[at.stage];
+      wait_for_phase(shared.done[at.stage], at.parity ^ 1U);
+      arrive_and_expect(there, rows * kBlockRowBytes);
+      std::byte* to = stages + at.stage * a.stage_bytes;
+#pragma unroll 1
+      for (int row = 0; row < rows; row += box_rows) {
+        copy_box(to + row * kBlockRowBytes, box, part * K::kXColumns, tile.first_row + row, there);
+      }
+      at.advance(a.n_stages);
     }
   });
 }
@@ -104,17 +158,34 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
       init_barrier(shared.there[stage], 1);
       init_barrier(shared.done[stage], kGroups * kWarpgroup / kWarp);
     }
+    if constexpr (K::kInt4) {
+      for (int stage = 0; stage < kMaxInt4Stages; ++stage) {
+        init_barrier(shared.weights_there[stage], 1);
+        init_barrier(shared.weights_done[stage], kGroups * kWarpgroup / kWarp);
+      }
+    }
     if constexpr (K::kDivides) {
       init_barrier(shared.parts, 1);
       arrive_and_expect(shared.parts, K::kPartsBytes);
     }
     publish_barriers();
   }
+  if constexpr (K::kInt4) {
+    if (threadIdx.x >= kWarpgroup) int4_table(shared).fill(threadIdx.x - kWarpgroup);
+  }
   __syncthreads();
   if (K::kDivides && a.tiling.split > 1) arrive_in_cluster();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if (threadIdx.x == 0) {
+    if constexpr (K::kInt4) {
+      if (threadIdx.x == 0) {
+        if constexpr (K::kGrouped) wait_for_inputs();
+        copy_int4_weights<K>(a, maps, shared);
+      } else if (threadIdx.x == kWarp) {
+        wait_for_inputs();
+        copy_rows<K>(a, maps, shared);
+      }
+    } else if (threadIdx.x == 0) {
       if constexpr (K::kGrouped) wait_for_inputs();  // which weights are read is one of them
       copy_tiles<K>(a, maps, shared);
     }
@@ -129,7 +200,7 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
 /// copies of boxes want it.
 inline bool boxes_fit(const Matrix& x, const Weight& weight, const Destination& to) {
   return rows_begin_at_16(x.data, x.stride, x.dtype) &&
-         rows_begin_at_16(weight.data, weight.cols, weight.stored_as()) &&
+         rows_begin_at_16(weight.data, weight.row_bytes(), DType::i8) &&
          rows_begin_at_16(to.out, to.stride, to.dtype);
 }
 
@@ -148,8 +219,17 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const Product& product = a.product;
   const Tiling& tiling = a.tiling;
   a.steps = steps_of<K>(product);
-  a.stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
-  a.n_stages = std::min(kMaxStages, kStagesBytes / a.stage_bytes);
+  if constexpr (K::kInt4) {
+    constexpr int kFewRows = 128;  // beside which weights are what takes the time
+    a.n_weight_stages = tiling.rows <= kFewRows ? kMaxInt4Stages : 2;
+    a.stage_bytes = tiling.rows * kBlockRowBytes;
+    const int left =
+        kStagesBytes - static_cast<int>(sizeof(Int4Table)) - a.n_weight_stages * kInt4WeightsBytes;
+    a.n_stages = std::min(kMaxStages, left / a.stage_bytes);
+  } else {
+    a.stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
+    a.n_stages = std::min(kMaxStages, kStagesBytes / a.stage_bytes);
+  }
   const Destination& to = product.to;
   const auto boxes_of = [&](int rows) {
     return describe({product.x, type, product.rows, product.inputs, product.x_stride, rows});
@@ -158,9 +238,13 @@ void launch(Arguments a, DType type, const Queue& queue) {
     return describe(
         {to.out, to.dtype, product.rows, product.outputs, to.stride, rows, K::kBoxBytes});
   };
-  const BoxedMatrix weights{
-      product.weight, type,           a.experts * (K::kGated ? 2 : 1) * product.outputs,
-      product.inputs, product.inputs, kTileChannels};
+  const int64_t channels = a.experts * (K::kGated ? 2 : 1) * product.outputs;
+  BoxedMatrix weights{product.weight, type,           channels,
+                      product.inputs, product.inputs, kTileChannels};
+  if constexpr (K::kInt4) {  // in words, of which a box may have enough
+    const int64_t words = row_bytes(WeightFormat::int4, product.inputs) / kInt4Word;
+    weights = {product.weight, DType::f32, channels, words, words, kTileChannels, kInt4BlockBytes};
+  }
   const Maps maps{
       .x = boxes_of(tiling.rows),
       .x_part = boxes_of(kPartRows),
@@ -180,7 +264,7 @@ template <typename Element, typename Out, Finish kLast>
 void launch(const Product& product, DType type, const Queue& queue) {
   using Most = Kind<Element, Out, kLast, kMaxTileRows>;
   const TiledProduct tiled{product.rows, ceil_div(product.outputs, Most::kOutputs),
-                           steps_of<Most>(product), Most::kIntegers};
+                           steps_of<Most>(product), Most::kIntegers, Most::kStepParts};
   const Tiling tiling = choose_tiling(tiled, gpu_attribute(cudaDevAttrMultiProcessorCount));
   if (tiling.rows <= 64) {
     launch<Kind<Element, Out, kLast, 64>>({product, tiling}, type, queue);

@@ -24,7 +24,8 @@ struct TiledProduct {
   int32_t rows = 0;
   int32_t across = 0;
   int32_t steps = 0;
-  bool integers = false;  ///< whose sums do not depend on how the inputs are divided
+  bool integers = false;   ///< whose sums do not depend on how the inputs are divided
+  int32_t step_parts = 1;  ///< of 128 bytes of a row of x
 };
 
 /// Tiles have as many rows of x each. Those that blocks would take last, when there are fewer tiles
@@ -85,15 +86,15 @@ class TilingChooser {
   }
 
  private:
-  // Nanoseconds on an H100, as measured in a model: of a step with so many rows, of a tile's end,
-  // and of adding the parts of two blocks.
+  // Nanoseconds on an H100, as measured in a model: of a step's part with so many rows, of a tile's
+  // end, and of adding the parts of two blocks.
   static constexpr int64_t step_time(int32_t rows) { return 135 + 11 * rows / 5; }
   static constexpr int64_t end_time(int32_t rows) { return 600 + 9 * rows; }
   static constexpr int64_t adding_time(int32_t rows) { return 2000 + 10 * rows; }
 
   static constexpr int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
-  static constexpr int64_t tile_time(int32_t rows, int32_t steps) {
-    return steps * step_time(rows) + end_time(rows);
+  [[nodiscard]] int64_t tile_time(int32_t rows, int32_t steps) const {
+    return steps * product_.step_parts * step_time(rows) + end_time(rows);
   }
 
   void consider(int32_t rows) {

@@ -1,6 +1,7 @@
-// Weights of formats that have no kernels here are decoded before each product: int4 to int8, and
-// integers beside inputs that keep 16 bits to bf16. That moves two or four bytes of memory for each
-// element besides those that are stored: little beside products of many rows, such as an encoder's.
+// Weights that no kernel takes as they are are decoded before each product: int4 to int8 but where
+// linear.cu says otherwise, and integers beside inputs that keep 16 bits to bf16. That moves two or
+// four bytes of memory for each element besides those that are stored: little beside products of
+// many rows, such as an encoder's.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/types.cuh"

@@ -18,6 +18,18 @@ bool copies_in_pieces(const float* scales, const float* bias, int64_t outputs) {
   return outputs % 4 == 0 && begins_at(scales, 16) && begins_at(bias, 16);
 }
 
+// Of a row of x as weights of the format are multiplied with it. Groups of int4 are whole.
+int64_t bytes_of_x(const Weight& weight, DType act) {
+  switch (weight.format) {
+    case WeightFormat::int8:
+      return weight.cols;
+    case WeightFormat::int4:
+      return (weight.cols + kInt4Group - 1) / kInt4Group * kInt4Group;
+    default:
+      return weight.cols * static_cast<int64_t>(dtype_size(act));
+  }
+}
+
 }  // namespace
 
 bool StepKernel::describe(const Input& input, const Weight& weight,
@@ -27,12 +39,12 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     ((weight.format == WeightFormat::int8 && weight.quantizes_inputs()) ||
+                     ((is_integer(weight.format) && weight.quantizes_inputs()) ||
                       weight.format == WeightFormat::f32 ||
                       (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
-  const size_t kept = dtype_size(weight.format == WeightFormat::int8 ? DType::i8 : act);
+  const int64_t x_bytes = bytes_of_x(weight, act);
   const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
-                    static_cast<size_t>(x.rows * weight.cols) * kept <= kMaxInputBytes;
+                    x.rows * x_bytes <= kMaxInputBytes;
   // A row with a norm is of the residual stream, and alone.
   const bool has_norm = !input.is_ready() && input.norm.kind != NormKind::none;
   const bool held = is_float
@@ -51,7 +63,9 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   product.weight_format = weight.format;
   product.rotated = weight.rotated;
   product.inputs = static_cast<int32_t>(weight.cols);
+  product.x_bytes = static_cast<int32_t>(x_bytes);
   product.row_bytes = row_bytes;
+  product.chunk_bytes = step_kernel::chunk_bytes_of(weight.format);
   return true;
 }
 
@@ -104,7 +118,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
       experts.up.format == WeightFormat::f32 || experts.down.format == WeightFormat::f32 ||
       out.dtype != DType::f32 || !describe(input, experts.up, up) ||
       !describe({.x = middle}, experts.down, down) ||
-      router.used * ceil_div(down.row_bytes, step_kernel::kChunkBytes) > kMaxTileStages ||
+      router.used * ceil_div(down.row_bytes, down.chunk_bytes) > kMaxTileStages ||
       !copies_in_pieces(experts.up.row_scales(), experts.up_bias, middle.cols) ||
       !copies_in_pieces(experts.down.row_scales(), experts.down_bias, out.cols)) {
     return false;
@@ -178,7 +192,7 @@ void StepKernel::add(ProductInstruction product) {
   product.tiles_of_each = tiles / product.blocks;
   product.tiles_more = tiles % product.blocks;
   dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
-  const auto kind = product.weight_format == WeightFormat::int8 ? Instruction::Kind::multiply
+  const auto kind = is_integer(product.weight_format) ? Instruction::Kind::multiply
                     : product.weight_format == WeightFormat::f32
                         ? Instruction::Kind::multiply_floats
                         : Instruction::Kind::multiply_in_order;

@@ -66,12 +66,14 @@ struct ProductInstruction {
   RowElements factors;  ///< of a row of that type, element by element, if there are any
   const void* weight = nullptr;
   WeightFormat weight_format =
-      WeightFormat::f32;  ///< the step's type or int8; of a router also f32
+      WeightFormat::f32;  ///< the step's type, int8 or int4; of a router also f32
   bool rotated = false;   ///< see Weight
   int32_t inputs = 0;
-  int64_t row_bytes = 0;  ///< of the weight
-  int32_t outputs = 0;    ///< of the result: half the weight's rows when gated
-  int32_t tiles = 0;      ///< of one expert
+  int32_t x_bytes = 0;      ///< of a row of x as it is multiplied
+  int64_t row_bytes = 0;    ///< of the weight
+  int32_t chunk_bytes = 0;  ///< of a row of the weight, of a stage
+  int32_t outputs = 0;      ///< of the result: half the weight's rows when gated
+  int32_t tiles = 0;        ///< of one expert
   // Which tiles are whose: of all blocks number dealt + n, from the end on as from the beginning,
   // has the n-th, n < blocks, and so on in turn.
   int32_t dealt = 0;

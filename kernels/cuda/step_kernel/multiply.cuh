@@ -87,7 +87,7 @@ class Multiplier {
   }
 
   __device__ void multiply(const ProductInstruction& p, StageReader& stages) const {
-    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int chunks = ceil_div(p.row_bytes, p.chunk_bytes);
     const int parts = parts_of(p);
     const int n_stages = TilesOfBlock(p).count * parts * chunks;
     const uint32_t end = stages.begin() + n_stages;
@@ -99,7 +99,8 @@ class Multiplier {
       const bool ends_part = chunk + 1 == chunks;
       const bool ends_tile = ends_part && part + 1 == parts;
       const uint32_t added = ends_tile ? ask_added(p, result) : 0;
-      int sum = multiply_chunk(p, stage, part, chunk);
+      int sum = p.weight_format == WeightFormat::int4 ? multiply_int4_chunk(p, stage, part, chunk)
+                                                      : multiply_chunk(p, stage, part, chunk);
       const float scale = stage.scales[lane() / 2];
       const float bias = stage.biases[lane() / 2];
       const uint32_t first_of_part = n - chunk;
@@ -193,10 +194,79 @@ class Multiplier {
         sums[r] = __dp4a(static_cast<int>(w.w), static_cast<int>(inputs.w), sums[r]);
       }
     }
-    // Each step halves the rows that a lane has, and the lanes that have parts of a row.
+    return summed(sums);
+  }
+
+  // The same of int4. Half of the lanes have even rows, the others odd ones, and a lane a group of
+  // each block: its q times the inputs, which step and offset make what levels would.
+  static __device__ int multiply_int4_chunk(const ProductInstruction& p, const Stage& stage,
+                                            int part, int chunk) {
+    constexpr int kGroups = kInt4Block / kInt4Group;  // of a block
+    constexpr int kRows = kTileRows / 2;              // of a lane
+    static_assert(kGroups == kWarp / 2);
+    const int odd = lane() / kGroups;
+    const int group = lane() % kGroups;
+    const unsigned char* x = shared_memory().x + part * p.x_bytes;
+    const int groups = p.x_bytes / kInt4Group;
+    int sums[kRows] = {};
+#pragma unroll 1
+    for (int block = 0; block < kInt4ChunkBlocks; ++block) {
+      const int first = (chunk * kInt4ChunkBlocks + block) * kGroups;
+      if (first >= groups) break;
+      // Past the row's end zeros again.
+      uint4 low = {};
+      uint4 high = {};
+      if (first + group < groups) {
+        const auto* inputs = reinterpret_cast<const uint4*>(x + (first + group) * kInt4Group);
+        low = inputs[0];
+        high = inputs[1];
+      }
+      constexpr uint32_t kOnes = 0x01010101;
+      int of_inputs = 0;
+      for (const uint32_t word : {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}) {
+        of_inputs = multiply_unsigned(kOnes, word, of_inputs);
+      }
+      const unsigned char* weights = stage.weights + odd * kPitch + block * kInt4BlockBytes;
 #pragma unroll
-    for (int step = 1; step < kTileRows; step *= 2) {
-      constexpr int kHalf = kTileRows / 2;
+      for (int r = 0; r < kRows; ++r) {
+        const unsigned char* row = weights + 2 * r * kPitch;
+        const Int4Levels levels(static_cast<std::byte>(row[group]));
+        const uint4 q =
+            *reinterpret_cast<const uint4*>(row + kInt4CodeBytes + group * kInt4GroupBytes);
+        sums[r] += levels.step * multiply_int4(q, low, high) - levels.offset * of_inputs;
+      }
+    }
+    const int sum = summed(sums);
+    return __shfl_sync(kAllLanes, sum, lane() / 2 % 2 * kGroups + lane() / 4 * 2);
+  }
+  // Sixteen bytes' low halves times as many inputs, and their high halves times others.
+  static __device__ int multiply_int4(const uint4& q, const uint4& low, const uint4& high) {
+    constexpr uint32_t kLow = 0x0f0f0f0f;
+    int of_low = multiply_unsigned(q.x & kLow, low.x, 0);
+    int of_high = multiply_unsigned(q.x & ~kLow, high.x, 0);  // sixteen times as much
+    of_low = multiply_unsigned(q.y & kLow, low.y, of_low);
+    of_high = multiply_unsigned(q.y & ~kLow, high.y, of_high);
+    of_low = multiply_unsigned(q.z & kLow, low.z, of_low);
+    of_high = multiply_unsigned(q.z & ~kLow, high.z, of_high);
+    of_low = multiply_unsigned(q.w & kLow, low.w, of_low);
+    of_high = multiply_unsigned(q.w & ~kLow, high.w, of_high);
+    return of_low + (of_high >> 4);
+  }
+  // sum + four unsigned bytes times signed ones.
+  static __device__ int multiply_unsigned(uint32_t bytes, uint32_t by, int sum) {
+    int result;
+    asm("dp4a.u32.s32 %0, %1, %2, %3;" : "=r"(result) : "r"(bytes), "r"(by), "r"(sum));
+    return result;
+  }
+
+  // Of a lane's sums of kRows rows each, those of all lanes: of 2 · kRows lanes, which have the
+  // same rows, lanes 2r and 2r + 1 get that of row r. Each step halves the rows that a lane has,
+  // and the lanes that have parts of a row.
+  template <int kRows>
+  static __device__ int summed(int (&sums)[kRows]) {
+#pragma unroll
+    for (int step = 1; step < kRows; step *= 2) {
+      constexpr int kHalf = kRows / 2;
       const int rows = kHalf / step;
       const bool upper = (lane() & (2 * rows)) != 0;
 #pragma unroll

@@ -9,7 +9,7 @@
 namespace faststream::step_kernel {
 
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
-/// rounds them to T or, beside i8 weights, to eight bits. kMixed: whether rows may have factors.
+/// rounds them to T or, beside integers, to eight bits. kMixed: whether rows may have factors.
 template <bool kMixed>
 class Preparer {
  public:
@@ -54,13 +54,13 @@ class Preparer {
   }
 
   // A row of x to shared memory, by a team that has kEights eights of its elements a thread, zeros
-  // where there are none: as they are, or in eight bits beside i8 weights, rotated where those are.
+  // where there are none: as they are, or in eight bits beside integers, rotated where those are.
   template <int kEights, int kThreads>
   static __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
                                    uint4 (&eights)[kEights]) {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
-    if (p.weight_format != WeightFormat::int8) {
+    if (!is_integer(p.weight_format)) {
       T* to = reinterpret_cast<T*>(shared_memory().x) + static_cast<int64_t>(row) * n;
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
@@ -78,7 +78,7 @@ class Preparer {
     scale.join(team);
     if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
     const float inverse = scale.inverse();
-    unsigned char* to = shared_memory().x + static_cast<int64_t>(row) * n;
+    unsigned char* to = shared_memory().x + row * p.x_bytes;
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
       T values[8];
@@ -92,7 +92,7 @@ class Preparer {
           integers[i] = quantized(to_float(values[4 * half + i]), inverse);
         packed[half] = pack_bytes(integers);
       }
-      if (element(e) < n) {
+      if (element(e) < p.x_bytes) {  // to a group's end
         *reinterpret_cast<uint2*>(to + element(e)) = make_uint2(packed[0], packed[1]);
       }
     }

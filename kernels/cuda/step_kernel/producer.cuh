@@ -175,7 +175,7 @@ class Producer {
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
     if (leads()) prefetch(p.norm.weight, p.inputs);
-    constexpr int64_t kBytes = kRows == 1 ? sizeof(Stage::weights) : kChunkBytes;
+    const int64_t most = kRows == 1 ? sizeof(Stage::weights) : p.chunk_bytes;
     constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);
     const int64_t row_bytes = p.row_bytes;
@@ -207,9 +207,9 @@ class Producer {
         const int64_t channel = expert * expert_rows + row;
         const unsigned char* from = weight + channel * row_bytes;
         int chunk = 0;
-        for (int64_t first = 0; first < row_bytes; first += kBytes, ++filled_, ++chunk) {
-          const auto bytes = static_cast<uint32_t>(min(kBytes, row_bytes - first));
-          const bool ends_row = first + kBytes >= row_bytes;
+        for (int64_t first = 0; first < row_bytes; first += most, ++filled_, ++chunk) {
+          const auto bytes = static_cast<uint32_t>(min(most, row_bytes - first));
+          const bool ends_row = first + most >= row_bytes;
           const uint32_t more = ends_row ? (has_scales + has_biases) * sizeof(float) : 0;
           const Place place(filled_);
           await_room(place);

@@ -18,7 +18,14 @@ inline constexpr int kThreads = kConsumerThreads + kProducers * kWarp;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
-inline constexpr int kPairBytes = 64;            // of a row, for two tensor core instructions
+// Of int4 a stage has whole blocks.
+inline constexpr int kInt4BlockBytes =
+    static_cast<int>(stored_columns(WeightFormat::int4, kInt4Block));
+inline constexpr int kInt4ChunkBlocks = kChunkBytes / kInt4BlockBytes;
+constexpr int chunk_bytes_of(WeightFormat format) {
+  return format == WeightFormat::int4 ? kInt4ChunkBlocks * kInt4BlockBytes : kChunkBytes;
+}
+inline constexpr int kPairBytes = 64;  // of a row, for two tensor core instructions
 inline constexpr int kStages = 10;
 // Stages that are on their way from memory: enough to keep it busy, and fewer while the block looks
 // for an instruction's input, whose words wait in the L2 cache behind all copies asked for before.

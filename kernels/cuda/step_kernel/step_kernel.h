@@ -61,11 +61,11 @@ class StepKernelTurn {
   int device_ = -1;  ///< negative: no turn
 };
 
-/// Collects operations on one row and launches them together: from Hopper on, products of i8 and
-/// bf16 weights, and what is between them: attention, convolutions, recurrences, norms and factors.
-/// Each method adds an operation and returns true, or
-/// returns false where the kernel cannot have it, or where it begins with anything else.
-/// An operation's results are there once launch() was called and the kernel has run.
+/// Collects operations on one row and launches them together: from Hopper on, products of i8, int4
+/// and bf16 weights, and what is between them: attention, convolutions, recurrences, norms and
+/// factors. Each method adds an operation and returns true, or returns false where the kernel
+/// cannot have it, or where it begins with anything else. An operation's results are there once
+/// launch() was called and the kernel has run.
 class StepKernel {
  public:
   /// Of the current GPU, which is number `device`. able: whether it can run this kernel.

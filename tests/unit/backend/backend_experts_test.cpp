@@ -151,6 +151,12 @@ TEST_P(BackendExperts, AgreeForEveryNumberOfTokens) {
   }
 }
 
+// More than one block sorts.
+TEST_P(BackendExperts, AgreeForManyTokens) {
+  check({.n_experts = 70, .in = 32, .middle = 16, .hidden = 32, .router = {.used = 8}},
+        WeightFormat::f32, 1100);
+}
+
 TEST_P(BackendExperts, AgreeForOddShapes) {
   for (const WeightFormat format : kFormats) {
     for (const int64_t tokens : {1, 5, 40}) {

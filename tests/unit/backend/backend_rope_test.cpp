@@ -214,15 +214,18 @@ TEST_P(BackendRope, AppendNormalizesEachHead) {
   for (const WeightFormat weights : kFloatFormats) {
     for (const NormKind norm : {NormKind::rms, NormKind::layer}) {
       for (const bool after : {false, true}) {
-        for (const int32_t dim : {20, 64, 256}) check_append(weights, {dim, dim, norm, after});
+        for (const int32_t dim : {20, 64, 128, 256}) {
+          check_append(weights, {dim, dim, norm, after});
+        }
         check_append(weights, {128, 32, norm, after, 0.5F});
         check_append(weights, {128, 0, norm, after});
         if (norm != NormKind::layer) continue;
         check_append(weights, {20, 10, norm, after, 0, false, true});
         check_append(weights, {128, 64, norm, after, 0, false, true});
+        check_append(weights, {128, 128, norm, after, 0.5F, false, true});
       }
       if (norm != NormKind::rms) continue;  // sums of values would cancel
-      for (const int32_t dim : {20, 64, 512}) {
+      for (const int32_t dim : {20, 64, 128, 512}) {
         check_append(weights, {dim, dim, norm, false, 0, true});
       }
     }

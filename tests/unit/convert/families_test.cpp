@@ -33,10 +33,6 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
   EXPECT_TRUE(
       says(error_with({{"architectures", {"ElectraModel"}}}), "\"ElectraModel\"", "README"));
   EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "\"tanh\""));
-  for (const char* method : {"gptq", "awq", "bitsandbytes", "fp8"}) {
-    EXPECT_TRUE(says(error_with({{"quantization_config", {{"quant_method", method}}}}),
-                     "already quantized", method, "the original one"));
-  }
   EXPECT_TRUE(says(error_with({{"model_type", "qwen2"},
                                {"use_sliding_window", true},
                                {"layer_types", {"full_attention", "linear_attention"}}}),

@@ -82,8 +82,6 @@ TEST(HfLlama, RefusesWhatItCannotRun) {
   EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
                    "architecture \"LlamaForSequenceClassification\""));
   EXPECT_TRUE(says(folder_error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
-  EXPECT_TRUE(says(folder_error_with({{"quantization_config", {{"quant_method", "gptq"}}}}),
-                   "already quantized", "\"gptq\""));
 }
 
 TEST(HfLlama, RefusesMembersThatAreMissingOrAbsurd) {
@@ -200,6 +198,18 @@ TEST_F(HfFolder, RefusesAFolderWithoutConfigOrWithABrokenOne) {
   EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
   write_bytes(folder_ / "config.json", "");
   EXPECT_TRUE(says(open_error(), "config.json", "not valid JSON"));
+}
+
+TEST_F(HfFolder, FindsHowItIsQuantizedInAFileBesideToo) {
+  write(tiny_config(), tiny_tensors(DType::f32));
+  EXPECT_EQ(open_error(), "");
+  write_bytes(folder_ / "hf_quant_config.json",
+              R"({"producer": {}, "quantization": {"quant_algo": "W4A16_AWQ"}})");
+  EXPECT_TRUE(says(open_error(), "W4A16_AWQ", "not supported"));
+  write_bytes(folder_ / "quant_config.json", R"({"w_bit": 4, "version": "gemv_fast"})");
+  EXPECT_TRUE(says(open_error(), "gemv_fast", "not supported"));
+  write_bytes(folder_ / "quantize_config.json", R"({"bits": 4, "checkpoint_format": "bitblas"})");
+  EXPECT_TRUE(says(open_error(), "bitblas", "not supported"));
 }
 
 TEST_F(HfFolder, RefusesAFolderWithoutWeights) {

@@ -331,7 +331,7 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   ModelConfig source;
   options_.format = WeightFormat::int8;
   EXPECT_EQ(target_config(source, options_).activation_bits, 8) << "writes text";
-  EXPECT_EQ(target_config(source, options_).format_of_down(), WeightFormat::int8);
+  EXPECT_TRUE(target_config(source, options_).formats.empty());
   EXPECT_TRUE(target_config(source, options_).rotated);
   EXPECT_TRUE(target_config(source, options_).values_rotated);
   source.encoder = std::make_shared<ModelConfig>();
@@ -340,7 +340,8 @@ TEST_F(Pipeline, ChoosesActivationsForInt8) {
   for (const ModelConfig& target :
        {target_config(source, options_), *target_config(source, options_).encoder}) {
     EXPECT_EQ(target.activation_bits, 16) << "asked for";
-    EXPECT_EQ(target.format_of_down(), WeightFormat::bf16);
+    const FormatRule down{.tensor = TensorKind::ffn_down, .format = WeightFormat::bf16};
+    EXPECT_NE(std::ranges::find(target.formats, down), target.formats.end());
     EXPECT_FALSE(target.rotated);
     EXPECT_FALSE(target.values_rotated);
   }

@@ -171,7 +171,7 @@ struct Archive {
   }
 };
 
-std::vector<SourceTensor> parse(const std::string& bytes) {
+std::vector<SourceTensor> tensors_in(const std::string& bytes) {
   return parse_pytorch_file(
       [&](uint64_t offset, std::span<std::byte> out) {
         if (offset > bytes.size() || out.size() > bytes.size() - offset) throw Error("outside");
@@ -180,7 +180,7 @@ std::vector<SourceTensor> parse(const std::string& bytes) {
       bytes.size(), "file");
 }
 std::string file_error(const std::string& bytes) {
-  return error_of([&] { parse(bytes); });
+  return error_of([&] { tensors_in(bytes); });
 }
 
 Archive some_archive() {
@@ -194,7 +194,7 @@ TEST(PytorchFile, IsAnArchiveOfEitherSize) {
     Archive archive = some_archive();
     archive.large = large;
     const std::string bytes = archive.bytes();
-    const std::vector<SourceTensor> tensors = parse(bytes);
+    const std::vector<SourceTensor> tensors = tensors_in(bytes);
     ASSERT_EQ(tensors.size(), 1U);
     EXPECT_EQ(tensors[0].name, "w");
     EXPECT_EQ(tensors[0].offset, bytes.find("xxxxxxxx"));

@@ -43,7 +43,7 @@ TEST(Quantize, Int4GroupsComeBackAsNearAsTheirLevelsAllow) {
     constexpr WeightFormat kFormat = WeightFormat::int4;
     std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(kFormat, cols)));
     std::vector<std::byte> scales(static_cast<size_t>(scale_shape(kFormat, cols).row_bytes()));
-    const RowError result = quantize_row_int4(row, bytes.data(), scales.data());
+    const RowError result = quantize_row_int4(row, nullptr, bytes.data(), scales.data());
     std::vector<float> decoded(size);
     decode_row(kFormat, bytes.data(), scales.data(), 0, decoded);
     double error = 0;
@@ -78,7 +78,7 @@ TEST(Quantize, Int4KeepsWhatItHoldsExactly) {
   }
   std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, 64)));
   std::vector<std::byte> scales(sizeof(float));
-  EXPECT_NEAR(quantize_row_int4(row, bytes.data(), scales.data()).squared_error, 0, 1e-8);
+  EXPECT_NEAR(quantize_row_int4(row, nullptr, bytes.data(), scales.data()).squared_error, 0, 1e-8);
   std::vector<float> decoded(row.size());
   decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
   for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(decoded[i], row[i], 1e-5) << i;
@@ -94,12 +94,12 @@ TEST(Quantize, Int4OfZerosIsZerosAndOfNanNothing) {
   std::vector<float> row(kInt4Group, 0.0F);
   std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, kInt4Group)));
   std::vector<std::byte> scales(sizeof(float));
-  EXPECT_TRUE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
+  EXPECT_TRUE(quantize(WeightFormat::int4, row, nullptr, bytes.data(), scales.data()).has_value());
   std::vector<float> decoded(row.size(), 1);
   decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
   EXPECT_EQ(decoded, row);
   row[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(quantize(WeightFormat::int4, row, bytes.data(), scales.data()).has_value());
+  EXPECT_FALSE(quantize(WeightFormat::int4, row, nullptr, bytes.data(), scales.data()).has_value());
 }
 
 // An int4 matrix is an int8 one whatever its bytes are.

@@ -35,7 +35,7 @@ class TensorParts : public testing::Test {
                        true);
     ThreadPool pool(2);
     TensorStream stream(checkpoint, writer, pool);
-    stream.add({.name = "t", .shape = shape}, parts, {}, [](uint64_t) {});
+    stream.add({.name = "t", .shape = shape}, parts, {}, nullptr, [](uint64_t) {});
     stream.flush();
     writer.finish();
     const ModelFile file = ModelFile::open(folder_ / "m.bin");
@@ -144,7 +144,7 @@ TEST(Fp8Blocks, AreDecodedWithTheFactorOfTheirBlock) {
                        true);
     ThreadPool pool(1);
     TensorStream stream(checkpoint, writer, pool);
-    stream.add({.name = "t", .shape = shape}, std::vector{part}, {}, [](uint64_t) {});
+    stream.add({.name = "t", .shape = shape}, std::vector{part}, {}, nullptr, [](uint64_t) {});
     stream.flush();
     writer.finish();
     const ModelFile file = ModelFile::open(folder / "m.bin");

@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -336,6 +337,100 @@ TEST_P(CpuOps, ExtremeInt8WeightsAndEqualInputsDoNotOverflow) {
         }
       }
     }
+  }
+}
+
+/// A matrix of int4 of random bytes, and the same one in int8.
+struct Int4AndInt8 {
+  Int4AndInt8(std::mt19937& random, int64_t rows, int64_t cols)
+      : stored(static_cast<size_t>(rows * row_bytes(WeightFormat::int4, cols))),
+        integers(static_cast<size_t>(rows * cols)),
+        scales(static_cast<size_t>(rows)),
+        int4{stored.data(), WeightFormat::int4, rows, cols, scales.data()},
+        int8{integers.data(), WeightFormat::int8, rows, cols, scales.data()} {
+    for (std::byte& byte : stored) byte = static_cast<std::byte>(random());
+    for (int64_t r = 0; r < rows; ++r) {
+      scales[static_cast<size_t>(r)] = 1e-3F * static_cast<float>(1 + random() % 100);
+      int4.decode(r, 0, std::span(integers.data() + r * cols, static_cast<size_t>(cols)));
+    }
+  }
+
+  std::vector<std::byte> stored;
+  std::vector<int8_t> integers;
+  std::vector<float> scales;
+  Weight int4;
+  Weight int8;
+};
+
+/// Of all bits and signs; whole rows of the largest magnitude are the most that sums must hold.
+std::vector<float> inputs_of_all_kinds(std::mt19937& random, int64_t rows, int64_t cols) {
+  std::normal_distribution<float> normal;
+  std::vector<float> x;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) {
+      x.push_back(r % 5 == 3 ? 1.0F : r % 5 == 4 ? -1.0F : normal(random));
+    }
+  }
+  return x;
+}
+
+TEST_P(CpuOps, Int4WeightsGiveTheBitsOfInt8WeightsOfTheSameValues) {
+  std::mt19937 random(1);
+  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1, 2},
+                                {31, 6},
+                                {33, 34},
+                                {96, 64},
+                                {480, 70},
+                                {512, 20},
+                                {545, 66},
+                                {1200, 34},
+                                {4096, 40}}) {
+    const Int4AndInt8 weights(random, out, in);
+    for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 70}) {
+      std::vector<float> x = inputs_of_all_kinds(random, rows, in);
+      Input input{.x = {x.data(), DType::f32, rows, in}};
+      for (const auto& [bits, rotated] : {std::pair{8, false}, {8, true}, {16, false}}) {
+        const auto products = [&](Weight weight) {
+          weight.input_bits = bits;
+          weight.rotated = rotated;
+          std::vector<float> y(static_cast<size_t>(rows * out * 3 / 2));
+          backend_->linear(input, weight, {}, {y.data(), DType::f32, rows, out});
+          backend_->gated_linear(input, weight, nullptr, Activation::silu,
+                                 {y.data() + rows * out, DType::f32, rows, out / 2});
+          return y;
+        };
+        ASSERT_EQ(products(weights.int4), products(weights.int8))
+            << in << " to " << out << ", " << rows << " rows, inputs of " << bits << " bits";
+      }
+    }
+  }
+}
+
+// Some have one row, some many.
+TEST_P(CpuOps, ExpertsOfInt4GiveTheBitsOfInt8) {
+  constexpr int64_t kExperts = 6;
+  constexpr int64_t kIn = 544;
+  constexpr int64_t kMiddle = 80;
+  std::mt19937 random(1);
+  const Int4AndInt8 up(random, kExperts * 2 * kMiddle, kIn);
+  const Int4AndInt8 down(random, kExperts * kIn, kMiddle);
+  for (const int64_t tokens : {1, 12, 60}) {
+    std::vector<float> x = inputs_of_all_kinds(random, tokens, kIn);
+    std::vector<float> scores;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t e = 0; e < kExperts; ++e) {
+        scores.push_back(e == 0 ? 9.0F : static_cast<float>(e * 100 + (t * t) % (e + 7)) / 500);
+      }
+    }
+    const auto result = [&](const Weight& of_up, const Weight& of_down) {
+      std::vector<float> y(static_cast<size_t>(tokens * kIn));
+      Input input{.x = {x.data(), DType::f32, tokens, kIn}};
+      backend_->experts(input, {scores.data(), DType::f32, tokens, kExperts}, {.used = 2},
+                        {.n_experts = kExperts, .up = of_up, .down = of_down}, OutputMode::store,
+                        {y.data(), DType::f32, tokens, kIn});
+      return y;
+    };
+    ASSERT_EQ(result(up.int4, down.int4), result(up.int8, down.int8)) << tokens << " tokens";
   }
 }
 

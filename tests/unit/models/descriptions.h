@@ -32,7 +32,11 @@ inline ModelConfig rich_decoder() {
   config.altup = {.streams = 3, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
   config.weight_format = WeightFormat::int8;
-  config.down_format = WeightFormat::f16;
+  config.formats = {{.tensor = TensorKind::ffn_down, .format = WeightFormat::f16},
+                    {.tensor = TensorKind::ffn_down,
+                     .format = WeightFormat::int4,
+                     .first_layer = 1,
+                     .n_layers = 1}};
   config.activation_bits = 16;
   config.embedding_format = config.output_format = WeightFormat::bf16;
   config.ropes = {{.name = "long",

@@ -1,0 +1,22 @@
+// Which tensors of a converted model have another format than most: faststream-convert --keep.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "models/config.h"
+
+namespace faststream::convert {
+
+/// What is told apart: words for the tensors of all families that do the same, or one of the file's
+/// own names ("ffn_down").
+std::vector<std::string_view> kept_words();
+
+/// Changes the formats of a description, its encoder's and its predictors' as `kept` says: a list
+/// as "output=int8,down:0-3=int8", where what is after a colon are layers, of the description
+/// alone. Of entries for the same tensor the last one holds. Throws UsageError, beginning with
+/// --keep, when the list says nothing that can be done.
+void keep_formats(std::string_view kept, ModelConfig& config);
+
+}  // namespace faststream::convert

@@ -1,0 +1,131 @@
+// Texts over keys and values in eight bits: what holds in sixteen holds for them.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/kv_groups.h"
+#include "support/error.h"
+#include "unit/backend/test_backends.h"
+#include "unit/effort.h"
+#include "unit/engine/engine_model.h"
+
+namespace faststream {
+namespace {
+
+std::vector<int32_t> kv_prompt(std::mt19937& random, size_t length) {
+  std::vector<int32_t> prompt{1};
+  while (prompt.size() < length) prompt.push_back(3 + static_cast<int32_t>(random() % 276));
+  return prompt;
+}
+
+// Some with a common beginning; six that do not fit together when they end.
+std::vector<Request> requests_of_all_lengths() {
+  std::mt19937 random(41);
+  const std::vector<int32_t> common = kv_prompt(random, 70);
+  std::vector<Request> all;
+  for (size_t i = 0; i < repetitions(30); ++i) {
+    Request request;
+    std::vector<int32_t> prompt = kv_prompt(random, 1 + random() % 150);
+    if (i % 3 == 0) prompt.insert(prompt.begin(), common.begin(), common.end());
+    request.prompt = prompt;
+    request.max_tokens = 1 + static_cast<int64_t>(random() % 50);
+    request.sampling.seed = random();
+    if (i % 2 == 0) request.sampling.temperature = 0;
+    if (i % 10 == 3) request.n = 3;
+    all.push_back(request);
+  }
+  for (int i = 0; i < 6; ++i) {
+    Request request;
+    request.prompt = kv_prompt(random, 20);
+    request.max_tokens = 80;
+    request.ignore_eos = true;
+    request.sampling.seed = random();
+    all.push_back(request);
+  }
+  return all;
+}
+
+std::vector<std::vector<int32_t>> samples_of(const Result& result) {
+  std::vector<std::vector<int32_t>> samples;
+  for (const Output& output : result.outputs) samples.push_back(output.tokens);
+  return samples;
+}
+
+class KvFormatEngine : public DeviceTest {
+ protected:
+  static EngineOptions options(const std::string& format, int32_t slots, int64_t kv_tokens = 0) {
+    return {
+        .device = GetParam(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens, .kv = format};
+  }
+};
+
+TEST_P(KvFormatEngine, ATextDependsNeitherOnCompanyNorOnPiecesNorOnPreemption) {
+  const std::vector<Request> all = requests_of_all_lengths();
+  for (const std::string format : {"int8", "fp8"}) {
+    for (const int64_t window : {0, 40}) {
+      // Of f32 a CPU's products of few rows and many differ in last bits, which rounding tells of.
+      const auto model = engine_model(WeightFormat::int8, window);
+      EngineOptions plain = options(format, 1);
+      plain.prefix_sharing = false;
+      Engine alone(model, plain);
+      const auto expected = run_alone(alone, all, samples_of);
+
+      Engine engine(model, options(format, 8));
+      EXPECT_EQ(engine.info().kv_in_eight, window > 0 ? 1 : 2);
+      EXPECT_EQ(run_together(engine, all, samples_of), expected) << format << ", together";
+      EXPECT_EQ(run_alone(engine, all, samples_of), expected) << format << ", from the cache";
+      EXPECT_GT(engine.stats().cached_tokens, 70);
+      EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+
+      EngineOptions pieces = options(format, 8);
+      pieces.chunk = 4;
+      Engine in_pieces(model, pieces);
+      EXPECT_EQ(run_together(in_pieces, all, samples_of), expected) << format << ", in pieces";
+
+      EngineOptions tight = options(format, 8, 320);
+      tight.context = 320;
+      Engine preempting(model, tight);
+      EXPECT_EQ(run_together(preempting, all, samples_of), expected) << format << ", preempted";
+      EXPECT_GT(preempting.stats().preemptions, 0);
+    }
+  }
+}
+
+TEST_P(KvFormatEngine, TheCacheTakesAByteOfEachNumberAndItsScales) {
+  const Engine plain(engine_model(WeightFormat::bf16), options("", 4, 640));
+  const Engine coded(engine_model(WeightFormat::bf16), options("fp8", 4, 640));
+  EXPECT_EQ(plain.info().kv_in_eight, 0);
+  // Heads of 24 dimensions.
+  EXPECT_EQ(coded.info().kv_bytes * 48, plain.info().kv_bytes * 26);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, KvFormatEngine, testing::Values("cpu"));
+INSTANTIATE_TEST_SUITE_P(Cuda, KvFormatEngine, testing::Values("cuda"));
+
+TEST(KvFormats, OnlyLayersThatSeeWholeTextsTakeThem) {
+  const KvType wanted(DType::bf16, KvFormat::int8);
+  ModelConfig config = engine_shape(WeightFormat::bf16, 40);
+  EXPECT_EQ(n_layers_of_format(config, wanted), 1);
+  config.max_context = 40;  // no text outgrows the window
+  EXPECT_EQ(n_layers_of_format(config, wanted), 2);
+  config.layer_kinds[0].attention().sinks = true;
+  EXPECT_EQ(n_layers_of_format(config, wanted), 1);
+  config.layer_kinds[1].mixers = {LatentAttentionConfig{
+      .n_heads = 2, .kv_rank = 16, .rope_dim = 8, .nope_dim = 8, .value_head_dim = 8}};
+  EXPECT_EQ(n_layers_of_format(config, wanted), 0);
+}
+
+TEST(KvFormats, AreRefusedWhereNoLayerTakesThem) {
+  ModelConfig config = engine_shape(WeightFormat::f32);
+  config.layer_kinds[0].attention().window = 40;
+  const auto model = engine_model_of(config, "windows_alone");
+  EngineOptions options{.device = "cpu", .threads = 1, .kv = "int8"};
+  EXPECT_THROW(Engine(model, options), UsageError);
+  options.kv = "int4";
+  EXPECT_THROW(Engine(model, options), UsageError);
+}
+
+}  // namespace
+}  // namespace faststream
