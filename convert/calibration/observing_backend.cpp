@@ -214,15 +214,17 @@ void ObservingBackend::add(const Observed& observed, std::span<const float> rows
 // Xᵀ X is a product as the backend has it: columns of X are what is multiplied, and the weights.
 void ObservingBackend::add_products(const Observed& observed, std::span<const float> rows,
                                     Sums& sums) {
+  constexpr int64_t kTogether = 16;  // as devices like to read: zeros add nothing
   const int64_t columns = observed.columns;
-  const auto count = static_cast<int64_t>(rows.size()) / columns;
+  const auto n_rows = static_cast<int64_t>(rows.size()) / columns;
+  const int64_t count = (n_rows + kTogether - 1) / kTogether * kTogether;
   if (sums.gram == nullptr) {
     const std::vector<float> zeros(gram_elements(columns, gram_columns_));
     sums.gram = allocate(zeros.size() * sizeof(float));
     copy_to_device(sums.gram.get(), zeros.data(), zeros.size() * sizeof(float));
   }
-  std::vector<float> turned(rows.size());
-  for (int64_t r = 0; r < count; ++r) {
+  std::vector<float> turned(static_cast<size_t>(columns * count));
+  for (int64_t r = 0; r < n_rows; ++r) {
     for (int64_t c = 0; c < columns; ++c) {
       turned[static_cast<size_t>(c * count + r)] = rows[static_cast<size_t>(r * columns + c)];
     }

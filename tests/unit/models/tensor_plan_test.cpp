@@ -227,6 +227,21 @@ TEST(TensorPlan, SplitsInputsAsWhatGivesThem) {
   }
 }
 
+TEST(TensorSizes, CountScalesAndWhatIsMultipliedAsBitsOfWeights) {
+  const TensorPlan matrix{.format = WeightFormat::int8, .shape = {4, 16}};
+  const TensorPlan scales{.shape = {4}, .role = TensorRole::scales};
+  const TensorPlan norm{.shape = {16}, .role = TensorRole::norm};
+  TensorPlan table{.format = WeightFormat::bf16, .shape = {10, 16}, .role = TensorRole::table};
+  table.readers = TensorReaders::lookup;
+  TensorSizes sizes = sizes_of(std::vector{matrix, scales, norm, table});
+  EXPECT_EQ(sizes.bytes, 64U + 16U + 64U + 320U);
+  EXPECT_EQ(sizes.bits_a_weight, 8.0 * (64 + 16) / 64);
+  table.readers = TensorReaders::wanted;  // the output matrix, too
+  sizes = sizes_of(std::vector{matrix, scales, norm, table});
+  EXPECT_EQ(sizes.bits_a_weight, 8.0 * (64 + 16 + 320) / (64 + 160));
+  EXPECT_EQ(sizes_of({}).bits_a_weight, 0);
+}
+
 TEST(SplitRule, GivesEachDeviceItsUnitsOfEachPart) {
   using Shares = std::vector<SplitShare>;
   const SplitRule qkv{.by = SplitBy::head, .parts = {{{64, 16}, {32, 16}, {16, 8}}}};
