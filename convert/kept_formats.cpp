@@ -16,17 +16,16 @@
 namespace faststream::convert {
 namespace {
 
-using enum TensorKind;
-
-constexpr std::string_view kOutput = "output";
+constexpr std::string_view kOutputWord = "output";
 
 // Words for the tensors of all families that do the same.
-struct Word {
+struct KeptWord {
   std::string_view name;
   std::vector<TensorKind> kinds;
 };
-const std::vector<Word>& words() {
-  static const std::vector<Word> all = {
+const std::vector<KeptWord>& table_of_words() {
+  using enum TensorKind;
+  static const std::vector<KeptWord> all = {
       {"qkv",
        {attention_qkv, cross_q, cross_kv, aside_qkv, latent_q_down, latent_q, latent_kv, latent_k,
         latent_v}},
@@ -42,65 +41,66 @@ const std::vector<Word>& words() {
   return all;
 }
 
-[[noreturn]] void refuse(std::string_view entry, const std::string& why) {
+[[noreturn]] void refuse_entry(std::string_view entry, const std::string& why) {
   throw UsageError("--keep: \"" + printable(std::string(entry)) + "\" " + why);
 }
 
-std::vector<TensorKind> kinds_of(std::string_view entry, std::string_view name) {
-  const auto word = std::ranges::find(words(), name, &Word::name);
-  if (word != words().end()) return word->kinds;
+std::vector<TensorKind> kept_kinds(std::string_view entry, std::string_view name) {
+  const auto word = std::ranges::find(table_of_words(), name, &KeptWord::name);
+  if (word != table_of_words().end()) return word->kinds;
   const auto kind = kind_from_name(name);
   if (kind && takes_format(*kind)) return {*kind};
   std::string known;
   for (const std::string_view each : kept_words()) add_name(known, each);
-  refuse(entry, "names no tensors whose format can be chosen; such are " + known +
-                    " and tensors of model files, as ffn_down");
+  refuse_entry(entry, "names no tensors whose format can be chosen; such are " + known +
+                          " and tensors of model files, as ffn_down");
 }
 
-struct Layers {
+struct KeptLayers {
   int64_t first = 0;
   int64_t count = 0;
 };
 
 // "3" or "3-5".
-Layers layers_of(std::string_view entry, std::string_view text, int64_t n_layers) {
+KeptLayers kept_layers(std::string_view entry, std::string_view text, int64_t n_layers) {
   const auto number = [&](std::string_view digits) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
     if (error != std::errc() || end != digits.data() + digits.size() || value < 0 ||
         value >= n_layers) {
-      refuse(entry, "names no layers; those of the model are 0 to " + std::to_string(n_layers - 1));
+      refuse_entry(entry,
+                   "names no layers; those of the model are 0 to " + std::to_string(n_layers - 1));
     }
     return value;
   };
   const size_t dash = text.find('-');
   const int64_t first = number(text.substr(0, dash));
   const int64_t last = dash == std::string_view::npos ? first : number(text.substr(dash + 1));
-  if (last < first) refuse(entry, "names its last layer first");
+  if (last < first) refuse_entry(entry, "names its last layer first");
   return {first, last - first + 1};
 }
 
-void add_rules(const std::vector<FormatRule>& rules, ModelConfig& config) {
+void add_format_rules(const std::vector<FormatRule>& rules, ModelConfig& config) {
   config.formats.insert(config.formats.end(), rules.begin(), rules.end());
-  for (ModelConfig& predictor : config.predictors) add_rules(rules, predictor);
+  for (ModelConfig& predictor : config.predictors) add_format_rules(rules, predictor);
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
-  add_rules(rules, *encoder);
+  add_format_rules(rules, *encoder);
   config.encoder = std::move(encoder);
 }
 
 // A matrix that has not the table's format cannot be the table.
-void set_output(WeightFormat format, ModelConfig& config) {
+void keep_output(WeightFormat format, ModelConfig& config) {
   config.output_format = format;
   config.output.tied = config.output.tied && format == config.embedding_format;
-  for (ModelConfig& predictor : config.predictors) set_output(format, predictor);
+  for (ModelConfig& predictor : config.predictors) keep_output(format, predictor);
 }
 
 }  // namespace
 
 std::vector<std::string_view> kept_words() {
-  std::vector<std::string_view> names = {kOutput};
-  for (const Word& word : words()) names.push_back(word.name);
+  std::vector<std::string_view> names = {kOutputWord};
+  for (const KeptWord& word : table_of_words()) names.push_back(word.name);
   return names;
 }
 
@@ -110,30 +110,32 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
     const std::string_view entry = kept.substr(begin, end - begin);
     begin = end + 1;
     const size_t equals = entry.find('=');
-    if (equals == std::string_view::npos) refuse(entry, "has no format, as \"down=int8\" has");
+    if (equals == std::string_view::npos)
+      refuse_entry(entry, "has no format, as \"down=int8\" has");
     const auto format = format_from_name(entry.substr(equals + 1));
     if (!format) {
       std::string known;
       for (const WeightFormat each : kWeightFormats) add_name(known, format_name(each));
-      refuse(entry, "has an unknown format; known are " + known);
+      refuse_entry(entry, "has an unknown format; known are " + known);
     }
     const std::string_view place = entry.substr(0, equals);
     const size_t colon = place.find(':');
     const std::string_view name = place.substr(0, colon);
-    if (name == kOutput) {
-      if (colon != std::string_view::npos) refuse(entry, "names layers, but the output is in none");
-      set_output(*format, config);
+    if (name == kOutputWord) {
+      if (colon != std::string_view::npos)
+        refuse_entry(entry, "names layers, but the output is in none");
+      keep_output(*format, config);
       continue;
     }
     std::vector<FormatRule> rules;
-    for (const TensorKind kind : kinds_of(entry, name)) rules.push_back({kind, *format});
+    for (const TensorKind kind : kept_kinds(entry, name)) rules.push_back({kind, *format});
     if (colon == std::string_view::npos) {
-      add_rules(rules, config);
+      add_format_rules(rules, config);
       continue;
     }
-    const auto [first, count] = layers_of(entry, place.substr(colon + 1), config.n_layers());
+    const auto [first, count] = kept_layers(entry, place.substr(colon + 1), config.n_layers());
     for (FormatRule& rule : rules) {
-      if (!is_of_layers(rule.tensor)) refuse(entry, "names layers of what is in none");
+      if (!is_of_layers(rule.tensor)) refuse_entry(entry, "names layers of what is in none");
       rule.first_layer = first;
       rule.n_layers = count;
       config.formats.push_back(rule);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int32_t kMostStep = 15;
 constexpr int32_t kMostHigh = 15;  // of a code's high half
-constexpr size_t kLanes = 8;       // in which errors are summed, which the compiler can vectorise
+constexpr size_t kErrorLanes = 8;  // in which errors are summed, which the compiler can vectorise
 
 std::byte code_of(int32_t step, int32_t high) { return static_cast<std::byte>(step | high << 4); }
 
@@ -27,9 +27,9 @@ float squared_error(const Int4Weights& group, const Int4Levels& levels) {
   const auto step = static_cast<float>(levels.step);
   const auto offset = static_cast<float>(levels.offset);
   const float inverse = 1 / step;
-  std::array<float, kLanes> sums{};
-  for (size_t first = 0; first < kInt4Columns; first += kLanes) {
-    for (size_t i = 0; i < kLanes; ++i) {
+  std::array<float, kErrorLanes> sums{};
+  for (size_t first = 0; first < kInt4Columns; first += kErrorLanes) {
+    for (size_t i = 0; i < kErrorLanes; ++i) {
       const float weight = group.weights[first + i];
       const float difference = weight + offset - step * nearest_q(weight, offset, inverse);
       sums[i] += group.importance[first + i] * difference * difference;
