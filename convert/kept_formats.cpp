@@ -16,16 +16,16 @@
 namespace faststream::convert {
 namespace {
 
-constexpr std::string_view kOutput = "output";
+constexpr std::string_view kOutputWord = "output";
 
 // Words for the tensors of all families that do the same.
-struct TensorWord {
+struct KeptWord {
   std::string_view name;
   std::vector<TensorKind> kinds;
 };
-const std::vector<TensorWord>& tensor_words() {
+const std::vector<KeptWord>& table_of_words() {
   using enum TensorKind;
-  static const std::vector<TensorWord> all = {
+  static const std::vector<KeptWord> all = {
       {"qkv",
        {attention_qkv, cross_q, cross_kv, aside_qkv, latent_q_down, latent_q, latent_kv, latent_k,
         latent_v}},
@@ -45,9 +45,9 @@ const std::vector<TensorWord>& tensor_words() {
   throw UsageError("--keep: \"" + printable(std::string(entry)) + "\" " + why);
 }
 
-std::vector<TensorKind> kinds_of(std::string_view entry, std::string_view name) {
-  const auto word = std::ranges::find(tensor_words(), name, &TensorWord::name);
-  if (word != tensor_words().end()) return word->kinds;
+std::vector<TensorKind> kept_kinds(std::string_view entry, std::string_view name) {
+  const auto word = std::ranges::find(table_of_words(), name, &KeptWord::name);
+  if (word != table_of_words().end()) return word->kinds;
   const auto kind = kind_from_name(name);
   if (kind && takes_format(*kind)) return {*kind};
   std::string known;
@@ -56,13 +56,13 @@ std::vector<TensorKind> kinds_of(std::string_view entry, std::string_view name) 
                           " and tensors of model files, as ffn_down");
 }
 
-struct Layers {
+struct KeptLayers {
   int64_t first = 0;
   int64_t count = 0;
 };
 
 // "3" or "3-5".
-Layers layers_of(std::string_view entry, std::string_view text, int64_t n_layers) {
+KeptLayers kept_layers(std::string_view entry, std::string_view text, int64_t n_layers) {
   const auto number = [&](std::string_view digits) {
     int64_t value = 0;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
@@ -80,27 +80,27 @@ Layers layers_of(std::string_view entry, std::string_view text, int64_t n_layers
   return {first, last - first + 1};
 }
 
-void add_rules(const std::vector<FormatRule>& rules, ModelConfig& config) {
+void add_format_rules(const std::vector<FormatRule>& rules, ModelConfig& config) {
   config.formats.insert(config.formats.end(), rules.begin(), rules.end());
-  for (ModelConfig& predictor : config.predictors) add_rules(rules, predictor);
+  for (ModelConfig& predictor : config.predictors) add_format_rules(rules, predictor);
   if (!config.encoder) return;
   auto encoder = std::make_shared<ModelConfig>(*config.encoder);
-  add_rules(rules, *encoder);
+  add_format_rules(rules, *encoder);
   config.encoder = std::move(encoder);
 }
 
 // A matrix that has not the table's format cannot be the table.
-void set_output(WeightFormat format, ModelConfig& config) {
+void keep_output(WeightFormat format, ModelConfig& config) {
   config.output_format = format;
   config.output.tied = config.output.tied && format == config.embedding_format;
-  for (ModelConfig& predictor : config.predictors) set_output(format, predictor);
+  for (ModelConfig& predictor : config.predictors) keep_output(format, predictor);
 }
 
 }  // namespace
 
 std::vector<std::string_view> kept_words() {
-  std::vector<std::string_view> names = {kOutput};
-  for (const TensorWord& word : tensor_words()) names.push_back(word.name);
+  std::vector<std::string_view> names = {kOutputWord};
+  for (const KeptWord& word : table_of_words()) names.push_back(word.name);
   return names;
 }
 
@@ -121,19 +121,19 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
     const std::string_view place = entry.substr(0, equals);
     const size_t colon = place.find(':');
     const std::string_view name = place.substr(0, colon);
-    if (name == kOutput) {
+    if (name == kOutputWord) {
       if (colon != std::string_view::npos)
         refuse_entry(entry, "names layers, but the output is in none");
-      set_output(*format, config);
+      keep_output(*format, config);
       continue;
     }
     std::vector<FormatRule> rules;
-    for (const TensorKind kind : kinds_of(entry, name)) rules.push_back({kind, *format});
+    for (const TensorKind kind : kept_kinds(entry, name)) rules.push_back({kind, *format});
     if (colon == std::string_view::npos) {
-      add_rules(rules, config);
+      add_format_rules(rules, config);
       continue;
     }
-    const auto [first, count] = layers_of(entry, place.substr(colon + 1), config.n_layers());
+    const auto [first, count] = kept_layers(entry, place.substr(colon + 1), config.n_layers());
     for (FormatRule& rule : rules) {
       if (!is_of_layers(rule.tensor)) refuse_entry(entry, "names layers of what is in none");
       rule.first_layer = first;
