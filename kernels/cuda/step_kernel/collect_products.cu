@@ -46,7 +46,9 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
                       weight.format == WeightFormat::f32 ||
                       (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
   const int64_t x_bytes = bytes_of_x(weight, act);
-  const bool fits = row_bytes % 16 == 0 && weight.cols % 8 == 0 && weight.rows < kMaxOutputs &&
+  // Of int4, those that products of more rows take: a row has the same bits alone.
+  const int64_t grain = is_integer(weight.format) ? 16 : 8;
+  const bool fits = row_bytes % 16 == 0 && weight.cols % grain == 0 && weight.rows < kMaxOutputs &&
                     x.rows * x_bytes <= kMaxInputBytes;
   // A row with a norm is of the residual stream, and alone.
   const bool has_norm = !input.is_ready() && input.norm.kind != NormKind::none;

@@ -113,7 +113,7 @@ TEST_P(BackendInt4, ExpertsAreThoseOfTheInt8MatrixThatItIs) {
     int64_t hidden;
   };
   const DType act = backend_->activation_dtype(WeightFormat::int4);
-  for (const Shape& s : {Shape{8, 576, 272, 576}, {4, 1600, 64, 800}, {3, 72, 40, 72}}) {
+  for (const Shape& s : {Shape{8, 576, 272, 576}, {4, 1600, 64, 800}}) {
     for (const int64_t tokens : {1, 2, 30, 300}) {
       if (kSanitized && tokens > 100) continue;
       const HostTensor x = random_tensor(random_, act, tokens, s.in);
@@ -125,7 +125,7 @@ TEST_P(BackendInt4, ExpertsAreThoseOfTheInt8MatrixThatItIs) {
       const HostWeight wide_up = as_int8(up);
       const HostWeight wide_down = as_int8(down);
       for (Backend* backend : exact_backends()) {
-        if (!backend->description().starts_with("CUDA") || s.in % 16 != 0) continue;
+        if (!backend->description().starts_with("CUDA")) continue;
         expect_equal(run_experts(*backend, x, scores, up, down, s.hidden),
                      run_experts(*backend, x, scores, wide_up, wide_down, s.hidden),
                      backend->description() + ": " + std::to_string(tokens) + " tokens, " +
