@@ -152,17 +152,18 @@ void widen_i8(const int8_t* from, int64_t count, float* to) { widen_all(from, co
 
 void decode_int4(const void* from, int64_t count, int8_t* to) {
   const auto* block = static_cast<const char*>(from);
-  int8_t values[kInt4Group];
-  while (count > 0) {
-    const char* groups = block + kInt4CodeBytes;
-    for (int64_t g = 0; g < kInt4Block / kInt4Group && count > 0; ++g) {
-      const bool is_whole = count >= kInt4Group;
-      decode_group(block[g], groups + g * kInt4GroupBytes, is_whole ? to : values);
-      if (!is_whole) __builtin_memcpy(to, values, static_cast<size_t>(count));
-      to += kInt4Group;
-      count -= kInt4Group;
-    }
-    block = groups + kInt4Block / kInt4Group * kInt4GroupBytes;
+  for (; count >= kInt4Block; count -= kInt4Block) {
+    decode_block(block, to);
+    block += kInt4CodeBytes + kInt4Block / kInt4Group * kInt4GroupBytes;
+    to += kInt4Block;
+  }
+  for (const char* code = block; count > 0; ++code) {
+    int8_t values[kInt4Group];
+    decode_group(*code, block + kInt4CodeBytes + (code - block) * kInt4GroupBytes, values);
+    const int64_t some = count < kInt4Group ? count : kInt4Group;
+    __builtin_memcpy(to, values, static_cast<size_t>(some));
+    to += some;
+    count -= some;
   }
 }
 

@@ -54,5 +54,20 @@ inline __m512i int4_line(const char* block, int64_t k) {
 }
 #endif
 
+/// A whole block.
+inline void decode_block(const char* block, int8_t* to) {
+#if defined(__AVX512F__)
+#pragma GCC unroll 8
+  for (int64_t k = 0; k < kInt4Block / 64; ++k) {
+    _mm512_storeu_si512(to + k * 64, int4_line(block, k));
+  }
+#else
+#pragma GCC unroll 16
+  for (int64_t g = 0; g < kInt4Block / kInt4Group; ++g) {
+    decode_group(block[g], block + kInt4CodeBytes + g * kInt4GroupBytes, to + g * kInt4Group);
+  }
+#endif
+}
+
 }  // namespace
 }  // namespace faststream

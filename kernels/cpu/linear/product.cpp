@@ -84,9 +84,10 @@ const TileKernels* CpuBackend::tiles_of(const Product& product) const {
   if (product.in_floats) return nullptr;
   if (weight.quantizes_inputs()) {
     if (weight.format != WeightFormat::int4) return made(kernels_.tiles_i8);
-    const TileKernels& stored = kernels_.tiles_i4;
-    const bool as_stored = stored.multiply != nullptr || product.x.rows <= stored.most_dot_rows;
-    return made(as_stored ? stored : kernels_.tiles_i8);
+    // Between the fewest rows and many, int4 weights are decoded for what multiplies i8 ones.
+    const bool is_few = product.x.rows <= kernels_.tiles_i4.most_dot_rows;
+    const bool is_many = product.x.rows > kernels_.tiles_i8.most_dot_rows;
+    return made(is_few || is_many ? kernels_.tiles_i4 : kernels_.tiles_i8);
   }
   switch (weight.format) {
     case WeightFormat::bf16:
