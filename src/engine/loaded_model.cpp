@@ -34,6 +34,7 @@ KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
                           const std::string& file) {
   const std::optional<KvFormat> format = kv_format_from_name(name);
   if (!format) throw UsageError("--kv " + name + ": give int8 or fp8, or leave it out");
+  if (*format == KvFormat::plain) return *format;
   if (n_layers_of_format(config, {DType::f32, *format}) > 0) return *format;
   throw UsageError("--kv " + name + ": no layer of " + file +
                    " keeps the keys and values of whole texts as it wants them (those of windows, "

@@ -35,8 +35,8 @@ __device__ __noinline__ StageReader carry_out(const AttendInstruction& a, RowMem
 }
 
 /// Carries out instructions, one after the other. kMixed: whether there may be others than products
-/// and attention.
-template <int kDim, typename Rule, bool kMixed>
+/// and attention; kInt4: as Multiplier has it.
+template <int kDim, typename Rule, bool kMixed, bool kInt4>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
@@ -95,7 +95,7 @@ class Consumer {
 
   RowMemory rows_;
   Preparer<kMixed> preparer_;
-  Multiplier multiplier_;
+  Multiplier<kInt4> multiplier_;
 };
 
 }  // namespace faststream::step_kernel

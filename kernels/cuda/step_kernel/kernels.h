@@ -15,5 +15,7 @@ using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
 /// largest; varied: some rule is no LastRule.
 Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
+/// That of steps that have weights of int4. mixed: they are mixed_kernel()'s otherwise.
+Kernel int4_kernel(int head_dim, bool varied, bool mixed);
 
 }  // namespace faststream::step_kernel

@@ -5,8 +5,8 @@
 namespace faststream::step_kernel {
 
 Kernel mixed_kernel(int head_dim, bool varied) {
-  if (head_dim <= 128) return run_kernel<128, VariedRule, true>;
-  return varied ? run_kernel<256, VariedRule, true> : run_kernel<256, LastRule, true>;
+  if (head_dim <= 128) return run_kernel<128, VariedRule, true, false>;
+  return varied ? run_kernel<256, VariedRule, true, false> : run_kernel<256, LastRule, true, false>;
 }
 
 }  // namespace faststream::step_kernel

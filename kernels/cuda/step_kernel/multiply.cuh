@@ -10,7 +10,8 @@ namespace faststream::step_kernel {
 /// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
 /// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
-/// is one warp's. A row of floats is one stage.
+/// is one warp's. A row of floats is one stage. kInt4: whether there may be weights of int4.
+template <bool kInt4>
 class Multiplier {
  public:
   explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
@@ -99,8 +100,9 @@ class Multiplier {
       const bool ends_part = chunk + 1 == chunks;
       const bool ends_tile = ends_part && part + 1 == parts;
       const uint32_t added = ends_tile ? ask_added(p, result) : 0;
-      int sum = p.weight_format == WeightFormat::int4 ? multiply_int4_chunk(p, stage, part, chunk)
-                                                      : multiply_chunk(p, stage, part, chunk);
+      int sum = kInt4 && p.weight_format == WeightFormat::int4
+                    ? multiply_int4_chunk(p, stage, part, chunk)
+                    : multiply_chunk(p, stage, part, chunk);
       const float scale = stage.scales[lane() / 2];
       const float bias = stage.biases[lane() / 2];
       const uint32_t first_of_part = n - chunk;

@@ -7,7 +7,8 @@ namespace {
 
 template <int kDim>
 Kernel kernel_of(bool varied) {
-  return varied ? run_kernel<kDim, VariedRule, false> : run_kernel<kDim, LastRule, false>;
+  return varied ? run_kernel<kDim, VariedRule, false, false>
+                : run_kernel<kDim, LastRule, false, false>;
 }
 
 }  // namespace

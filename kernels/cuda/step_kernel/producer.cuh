@@ -109,12 +109,11 @@ class Producer {
     __syncwarp();
   }
 
-  // Until the next stage may be filled, with so many on their way, or while the block looks for an
-  // input.
-  __device__ void await_room(const Place& place, uint32_t on_the_way, uint32_t beside) {
+  // Until the next stage may be filled.
+  __device__ void await_room(const Place& place) {
     wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
     const bool looks = load_relaxed(shared_.looks) != 0;
-    const uint32_t most = looks ? beside : on_the_way;
+    const uint32_t most = looks ? kOnTheWayBeside : kOnTheWay;
     if (filled_ >= most) {
       const Place before(filled_ - most);
       wait_for_phase(shared_.full[before.stage], before.parity);
@@ -177,8 +176,6 @@ class Producer {
   __device__ void copy(const ProductInstruction& p) {
     if (leads()) prefetch(p.norm.weight, p.inputs);
     const int64_t most = kRows == 1 ? sizeof(Stage::weights) : p.chunk_bytes;
-    const uint32_t on_the_way = ceil_div(kOnTheWay, p.chunk_bytes);
-    const uint32_t beside = ceil_div(kOnTheWayBeside, p.chunk_bytes);
     constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
     const auto* weight = static_cast<const unsigned char*>(p.weight);
     const int64_t row_bytes = p.row_bytes;
@@ -215,7 +212,7 @@ class Producer {
           const bool ends_row = first + most >= row_bytes;
           const uint32_t more = ends_row ? (has_scales + has_biases) * sizeof(float) : 0;
           const Place place(filled_);
-          await_room(place, on_the_way, beside);
+          await_room(place);
           uint64_t& full = shared_.full[place.stage];
           Stage& stage = shared_.ring[place.stage];
           if (lane_ == 0 && leads()) {

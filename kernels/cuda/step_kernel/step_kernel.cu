@@ -161,8 +161,12 @@ void StepKernel::launch() {
             (!i.attend.appends || i.attend.transform.v_weight != nullptr ||
              step_kernel::are_wide(i.attend.attention.kv.head_dim)));
   });
-  const step_kernel::Kernel kernel = mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
-                                           : step_kernel::plain_kernel(head_dim_, varied_);
+  const bool int4 = std::any_of(instructions.begin(), instructions.end(), [](const auto& i) {
+    return i.kind == Instruction::Kind::multiply && i.product.weight_format == WeightFormat::int4;
+  });
+  const step_kernel::Kernel kernel = int4    ? step_kernel::int4_kernel(head_dim_, varied_, mixed)
+                                     : mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
+                                             : step_kernel::plain_kernel(head_dim_, varied_);
   known_.clear();
   in_place_.clear();
   dealt_ = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "models/config.h"
+#include "models/tensor_plan.h"
 
 namespace faststream {
 
