@@ -117,10 +117,21 @@ void ObservingBackend::experts(Input& input, const Matrix& scores, const Router&
     size_t row;
     float weight;
   };
+  // The router's numbers are in the backend's memory.
+  std::vector<std::vector<float>> numbers;
+  const auto on_host = [&](const float* from) -> const float* {
+    if (from == nullptr) return nullptr;
+    numbers.emplace_back(scored);
+    copy_to_host(numbers.back().data(), from, scored * sizeof(float));
+    return numbers.back().data();
+  };
+  Router chooser = router;
+  chooser.correction = on_host(router.correction);
+  chooser.expert_scales = on_host(router.expert_scales);
   std::vector<std::vector<Use>> uses(scored);
   std::vector<ChosenExpert> chosen(static_cast<size_t>(router.used));
   for (size_t t = 0; t < static_cast<size_t>(x.rows); ++t) {
-    choose_experts(std::span(logits).subspan(t * scored, scored), router, chosen);
+    choose_experts(std::span(logits).subspan(t * scored, scored), chooser, chosen);
     for (const ChosenExpert& one : chosen) {
       uses[static_cast<size_t>(one.expert)].push_back({t, one.weight});
     }
