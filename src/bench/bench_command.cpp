@@ -295,8 +295,9 @@ void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backe
   const ModelConfig config = read_config(file);
   const int64_t context = longest_request(options);
   const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
-  const MemoryPlan plan = plan_memory(config, wanted, weights_to_load(file, config).bytes.size(), 1,
-                                      figures_of(backend, config, *kv_format_from_name(options.kv)));
+  const MemoryPlan plan =
+      plan_memory(config, wanted, weights_to_load(file, config).bytes.size(), 1,
+                  figures_of(backend, config, *kv_format_from_name(options.kv)));
   Runner runner(file, backend, runner_limits(plan), nullptr);
   const SchedulerLimits limits{.slots = plan.slots,
                                .max_step_tokens = plan.limits.max_tokens,

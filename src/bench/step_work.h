@@ -34,8 +34,8 @@ struct StepWork {
 };
 
 /// Of a step in which each of `sequences` sequences has n_new tokens after n_cached, and wants the
-/// logits of the last. kv: how keys and values are kept (kv_type_of()). Of experts as many are read as
-/// tokens use that choose at random.
+/// logits of the last. kv: how keys and values are kept (kv_type_of()). Of experts as many are read
+/// as tokens use that choose at random.
 StepWork step_work(const ModelConfig& config, KvType kv, int64_t sequences, int64_t n_cached,
                    int64_t n_new);
 

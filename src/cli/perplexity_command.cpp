@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <optional>
 
-#include "program/input.h"
 #include "engine/loaded_model.h"
 #include "engine/perplexity.h"
 #include "models/tensor_plan.h"
+#include "program/input.h"
 #include "program/interrupt.h"
 #include "support/error.h"
 #include "support/progress.h"

@@ -8,8 +8,8 @@
 
 namespace faststream {
 
-/// The caches of a model whose keys and values are kept by kv_type_of(kv): of each of its groups of layers
-/// (kv_groups()) in their order, then of its recurrent layers' states, then of its encoder's
+/// The caches of a model whose keys and values are kept by kv_type_of(kv): of each of its groups of
+/// layers (kv_groups()) in their order, then of its recurrent layers' states, then of its encoder's
 /// outputs. The first one is TextPages.
 CacheKinds cache_kinds(const ModelConfig& config, KvType kv);
 

@@ -50,10 +50,9 @@ KvLayer kv_layer(const KvGeometry& geometry, KvType type, std::byte* memory, int
                 .group = group,
                 .values_in_keys = geometry.values_in_keys,
                 .format = type.format};
-  const int64_t before_values =
-      geometry.values_in_keys
-          ? kv_row_bytes(type, geometry.k_head_dim - geometry.v_head_dim)
-          : int64_t{n_pages} * layer.n_kv_heads * layer.k_head_bytes();
+  const int64_t before_values = geometry.values_in_keys
+                                    ? kv_row_bytes(type, geometry.k_head_dim - geometry.v_head_dim)
+                                    : int64_t{n_pages} * layer.n_kv_heads * layer.k_head_bytes();
   layer.v = memory + before_values;
   return layer;
 }
@@ -70,8 +69,7 @@ std::vector<KvGroup> kv_groups(const ModelConfig& config, KvType wanted) {
       group->window = window;
     }
     group->layers.push_back(n);
-    group->token_bytes +=
-        kv_token_bytes(geometries[n], kv_type_of(config, geometries[n], wanted));
+    group->token_bytes += kv_token_bytes(geometries[n], kv_type_of(config, geometries[n], wanted));
   }
   return groups;
 }

@@ -54,8 +54,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   }
   MemoryPlan plan;
   place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
-    plan = plan_memory(config, wanted, weight_bytes(), max_logits,
-                       figures_of(*backend, config, kv));
+    plan =
+        plan_memory(config, wanted, weight_bytes(), max_logits, figures_of(*backend, config, kv));
     runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
   });
   info = {.device = backend->description(),

@@ -54,9 +54,7 @@ Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limi
                        static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
 }
 
-KvType Runner::kv_type() const {
-  return {backend_.kv_dtype(config_.weight_format), limits_.kv};
-}
+KvType Runner::kv_type() const { return {backend_.kv_dtype(config_.weight_format), limits_.kv}; }
 
 // Memory of the caches, one after the other, and of each its layers'.
 void Runner::allocate_caches() {

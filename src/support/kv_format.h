@@ -64,7 +64,8 @@ using KvScale = BFloat16;
 
 /// Bytes of a head's elements of one token.
 constexpr int64_t kv_row_bytes(KvType type, int64_t elements) {
-  if (type.format == KvFormat::plain) return elements * static_cast<int64_t>(dtype_size(type.dtype));
+  if (type.format == KvFormat::plain)
+    return elements * static_cast<int64_t>(dtype_size(type.dtype));
   return elements + static_cast<int64_t>(sizeof(KvScale));
 }
 

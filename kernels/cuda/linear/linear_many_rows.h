@@ -30,9 +30,9 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
 /// What int8_product() does at a time, for weights [width, inputs].
 ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
-/// int8_product() that finishes sums in registers, on Hopper; also of int4 weights. Returns false, with nothing done to
-/// the result, when rows of it do not begin at multiples of 16 bytes, or there is more to do with
-/// sums than biases, gates of SiLU and additions to f32.
+/// int8_product() that finishes sums in registers, on Hopper; also of int4 weights. Returns false,
+/// with nothing done to the result, when rows of it do not begin at multiples of 16 bytes, or there
+/// is more to do with sums than biases, gates of SiLU and additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 

@@ -29,7 +29,8 @@
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What
 // only some steps have is functions of its own in a kernel of its own (mixed_kernel.cu), with short
-// code, and int4's products are in others (int4_kernel.cu): an instruction cache of 128 kB has what a layer needs of a plain step's, and not much more.
+// code, and int4's products are in others (int4_kernel.cu): an instruction cache of 128 kB has what
+// a layer needs of a plain step's, and not much more.
 //
 // Bytes and time, Llama-3-8B in INT8: 8.03 GB, 2.59 ms at 3.10 TB/s, 386 tokens/s; bf16: 15.01 GB,
 // 4.84 ms, 207 tokens/s.
