@@ -159,6 +159,15 @@ __global__ __launch_bounds__(kThreads) void rotate_kernel(const T* x, int64_t st
   for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = rotated_column(x, n, c);
 }
 
+// Rows that are longer than those of norms: what the feed-forwards of the largest models are left
+// with.
+constexpr int kLongTurns = 2 * kMaxHeldTurns;
+
+bool can_hold_long(const Matrix& x) {
+  return rows_begin_at_16(x.data, x.stride, x.dtype) && x.cols % kHeldEach == 0 &&
+         x.cols <= kLongTurns * kThreads * kHeldEach;
+}
+
 template <typename Out>
 void launch(const Input& input, bool rotated, Out* out, float* scales, const Queue& queue) {
   const Matrix& x = input.x;
@@ -179,7 +188,11 @@ void launch(const Input& input, bool rotated, Out* out, float* scales, const Que
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const auto* rows = static_cast<const T*>(x.data);
-    if (can_hold(x) && (!rotated || can_rotate(x.cols))) {
+    const bool rotates = !rotated || can_rotate(x.cols);
+    if (rotates && !can_hold(x) && can_hold_long(x)) {
+      return run(quantize_held_kernel<T, kLongTurns, kThreads, Out>, rows, x.stride, n, rotated);
+    }
+    if (rotates && can_hold(x)) {
       if (x.rows >= kManyRows && x.cols <= kShortRow) {
         grid.threads = kShortRowThreads;
         run(x.cols <= kShortRow / 2 ? quantize_held_kernel<T, 1, kShortRowThreads, Out>

@@ -113,7 +113,7 @@ TEST_P(BackendInputs, AreNormalizedAsByNormForEveryKindAndShape) {
     check(*backend, {WeightFormat::int8, NormKind::rms, 1, 8208});
     check(*backend, {WeightFormat::bf16, NormKind::rms, 1, 8208});
     // A GPU has them in registers, or not.
-    for (const int64_t inputs : {4112, 8208, 16400}) {
+    for (const int64_t inputs : {4112, 8208, 16400, 28672}) {
       check(*backend, {WeightFormat::int8, NormKind::rms, 2, inputs});
     }
   }
