@@ -34,7 +34,7 @@ std::set<TensorId> ids_of(std::span<const TensorPlan> plans) {
 
 // A random model behind an observing backend.
 struct Observed {
-  Observed(const ModelConfig& shape, std::set<TensorId> wanted, const std::string& device,
+  Observed(const ModelConfig& shape, const std::set<TensorId>& wanted, const std::string& device,
            int64_t block = kWideBlocks)
       : config(shape),
         image(bench::make_random_model(config, 3)),
