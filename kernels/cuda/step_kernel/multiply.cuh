@@ -88,7 +88,8 @@ class Multiplier {
   }
 
   __device__ void multiply(const ProductInstruction& p, StageReader& stages) const {
-    const int chunks = ceil_div(p.row_bytes, p.chunk_bytes);
+    const auto row_bytes = static_cast<int>(p.row_bytes);
+    const int chunks = ceil_div(row_bytes, kInt4 ? p.chunk_bytes : kChunkBytes);
     const int parts = parts_of(p);
     const int n_stages = TilesOfBlock(p).count * parts * chunks;
     const uint32_t end = stages.begin() + n_stages;
