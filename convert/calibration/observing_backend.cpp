@@ -91,6 +91,7 @@ void ObservingBackend::latent_attention(const BatchView& batch, const Matrix& qu
                                         const KvLayer& kv, const AttentionRule& rule,
                                         const Matrix& latent_qkv, const Matrix& latent_sums,
                                         const Matrix& out) {
+  // NOLINTNEXTLINE(bugprone-parent-virtual-call): the one made of other operations
   Backend::latent_attention(batch, queries, cos_sin, heads, kv, rule, latent_qkv, latent_sums, out);
 }
 
@@ -218,7 +219,8 @@ void ObservingBackend::add(const Observed& observed, std::span<const float> rows
   }
   sums.squares.resize(columns);
   for (size_t c = 0; c < columns; ++c) sums.squares[c] += squares[c];
-  sums.count += static_cast<double>(rows.size() / columns);
+  const size_t count = rows.size() / columns;
+  sums.count += static_cast<double>(count);
   if (observed.has_gram) add_products(observed, rows, sums);
 }
 

@@ -376,20 +376,24 @@ std::vector<float> inputs_of_all_kinds(std::mt19937& random, int64_t rows, int64
 
 TEST_P(CpuOps, Int4WeightsGiveTheBitsOfInt8WeightsOfTheSameValues) {
   std::mt19937 random(1);
-  for (const auto& [in, out] : {std::pair<int64_t, int64_t>{1, 2},
-                                {31, 6},
-                                {33, 34},
-                                {96, 64},
-                                {480, 70},
-                                {512, 20},
-                                {545, 66},
-                                {1200, 34},
-                                {4096, 40}}) {
+  for (const auto& sides : {std::pair<int64_t, int64_t>{1, 2},
+                            {31, 6},
+                            {33, 34},
+                            {96, 64},
+                            {480, 70},
+                            {512, 20},
+                            {545, 66},
+                            {1200, 34},
+                            {4096, 40}}) {
+    const int64_t in = sides.first;
+    const int64_t out = sides.second;
     const Int4AndInt8 weights(random, out, in);
     for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 70}) {
       std::vector<float> x = inputs_of_all_kinds(random, rows, in);
       Input input{.x = {x.data(), DType::f32, rows, in}};
-      for (const auto& [bits, rotated] : {std::pair{8, false}, {8, true}, {16, false}}) {
+      for (const auto& inputs : {std::pair{8, false}, {8, true}, {16, false}}) {
+        const int bits = inputs.first;
+        const bool rotated = inputs.second;
         const auto products = [&](Weight weight) {
           weight.input_bits = bits;
           weight.rotated = rotated;
