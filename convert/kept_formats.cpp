@@ -104,6 +104,17 @@ std::vector<std::string_view> kept_words() {
   return names;
 }
 
+std::string usually_kept(const ModelConfig& config) {
+  if (config.weight_format != WeightFormat::int4 || config.activation_bits != 8 ||
+      config.hidden >= kNarrow) {
+    return {};
+  }
+  const int64_t third = config.n_layers() / 3;
+  std::string kept = "qkv=int8";
+  if (third > 0) kept += ",down:0-" + std::to_string(third - 1) + "=int8";
+  return kept;
+}
+
 void keep_formats(std::string_view kept, ModelConfig& config) {
   for (size_t begin = 0; begin <= kept.size();) {
     const size_t end = std::min(kept.find(',', begin), kept.size());

@@ -13,6 +13,16 @@ namespace faststream::convert {
 /// own names ("ffn_down").
 std::vector<std::string_view> kept_words();
 
+/// What is kept where the user does not say: a list as keep_formats() takes it, empty in most
+/// cases.
+///
+/// Layers of int4 in models whose hidden states have fewer than kNarrow elements lose so much that
+/// more bits are worth their place: Q, K and V, and the last matrices of the feed-forwards in the
+/// first third of the layers, are int8. docs/quality.md has what was measured.
+std::string usually_kept(const ModelConfig& config);
+inline constexpr int64_t kNarrow = 1024;
+inline constexpr std::string_view kKeepNone = "none";  ///< what a user says for nothing
+
 /// Changes the formats of a description, its encoder's and its predictors' as `kept` says: a list
 /// as "output=int8,down:0-3=int8", where what is after a colon are layers, of the description
 /// alone. Of entries for the same tensor the last one holds. Throws UsageError, beginning with

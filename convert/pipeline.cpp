@@ -17,6 +17,7 @@
 #include "convert/calibration/imatrix.h"
 #include "convert/families/predictors.h"
 #include "convert/kept_formats.h"
+#include "convert/quantized/held_formats.h"
 #include "convert/weights/balance.h"
 #include "convert/weights/tensor_stream.h"
 #include "model_file/model_writer.h"
@@ -132,6 +133,19 @@ uint64_t size_of_used_tensors(const SourceModel& source) {
   return bytes;
 }
 
+// Matrices of integers among others are rotated, as everywhere.
+void rotate_integers(ModelConfig& config) {
+  config.rotated = config.rotated || is_integer(config.output_format) ||
+                   std::ranges::any_of(config.formats, [](const FormatRule& rule) {
+                     return is_integer(rule.format);
+                   });
+  for (ModelConfig& predictor : config.predictors) rotate_integers(predictor);
+  if (!config.encoder) return;
+  auto encoder = std::make_shared<ModelConfig>(*config.encoder);
+  rotate_integers(*encoder);
+  config.encoder = std::move(encoder);
+}
+
 void set_activation_bits(ModelConfig& config, int bits) {
   config.activation_bits = bits;
   config.rotated = bits == 8;
@@ -148,6 +162,13 @@ void set_activation_bits(ModelConfig& config, int bits) {
 
 double relative_error(const TensorStream::Norms& norms) {
   return norms.squared_norm > 0 ? std::sqrt(norms.squared_error / norms.squared_norm) : 0.0;
+}
+
+// What keeps its bits of a checkpoint whose weights are to be as it has them; makes that of config.
+KeptBits keep_own_bits(const SourceModel& source, const ConvertOptions& options,
+                       ModelConfig& config) {
+  if (options.format || options.decode) return {};
+  return keep_bits(source, config);
 }
 
 // What the quantized matrices are multiplied with, as far as that is known; null where nobody
@@ -222,7 +243,7 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
                   std::ostream& out) {
   struct Mean {
     double sum = 0;
-    double n = 0;
+    int n = 0;
     [[nodiscard]] double value() const { return 100 * sum / n; }
   };
   Mean all;
@@ -268,16 +289,23 @@ SourceModel open_source(const ConvertOptions& options) {
   return source;
 }
 
+ModelConfig target_config(const SourceModel& source, const ConvertOptions& options) {
+  ModelConfig config = source.config;
+  keep_own_bits(source, options, config);
+  return target_config(config, options);
+}
+
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
   const WeightFormat format = options.format.value_or(source.weight_format);
-  if (options.keep_output && is_float(format)) {
+  if (options.keep_output && !is_integer(format)) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8 and int4");
   }
   if (!options.keep.empty() && is_float(format)) {
-    throw UsageError("--keep: has a meaning only with --dtype int8 and int4");
+    throw UsageError(
+        "--keep: has a meaning only where weights are quantized, as with --dtype int8");
   }
-  if ((options.imatrix || options.statistics) && is_float(format)) {
-    throw UsageError(std::string(options.imatrix ? "--imatrix" : "--calibrate") + kOfQuantized);
+  if ((options.imatrix || options.statistics) && !is_integer(format)) {
+    throw UsageError(std::string(options.imatrix ? "--imatrix: " : "--calibrate: ") + kOfIntegers);
   }
   if (options.activation_bits && !is_integer(format)) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8 and int4");
@@ -286,8 +314,14 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   if (options.pooling) {
     config.pooling = {.mode = *options.pooling, .normalize = options.normalize};
   }
-  if (is_float(format)) {
+  if (!options.format) {
+    // As the checkpoint has it.
+  } else if (is_float(format)) {
     set_formats(config, format, format, format);
+  } else if (is_coded(format)) {
+    const WeightFormat table =
+        source.embedding_format == WeightFormat::f16 ? WeightFormat::f16 : WeightFormat::bf16;
+    set_formats(config, format, table, table);
   } else {
     using enum WeightFormat;
     const WeightFormat table = source.embedding_format == f16 ? f16 : bf16;
@@ -296,13 +330,15 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     // A quantized output matrix cannot be the embedding table any more.
     config.output.tied = source.output.tied && options.keep_output;
     set_activation_bits(config, options.activation_bits.value_or(8));
-    if (!options.keep.empty()) keep_formats(options.keep, config);
   }
+  const std::string kept = options.keep.empty() ? usually_kept(config) : options.keep;
+  if (!kept.empty() && kept != kKeepNone) keep_formats(kept, config);
+  if (is_coded(format)) rotate_integers(config);
   return config;
 }
 
 uint64_t model_size(const SourceModel& source, const ConvertOptions& options) {
-  const ModelConfig config = target_config(source.config, options);
+  const ModelConfig config = target_config(source, options);
   return model_file_size(make_header(source, config, options.checkpoint),
                          make_specs(source, tensor_plan(config)));
 }
@@ -313,10 +349,13 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const SourceModel source = open_source(options);
   source.files.refuse_as_output(options.output);
   check_pooling(source, options);
-  const ModelConfig config = target_config(source.config, options);
+  ModelConfig own = source.config;
+  const KeptBits kept = keep_own_bits(source, options, own);
+  const ModelConfig config = target_config(own, options);
   const std::vector<TensorPlan> plans = tensor_plan(config);
   const std::vector<TensorSpec> specs = make_specs(source, plans);
   ConvertReport report;
+  report.decoded = kept.decoded;
   const auto statistics = statistics_of(source, config, options, report);
 
   if (options.before_output) options.before_output();
@@ -346,7 +385,13 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
     const TensorStream::Norms norms =
         stream.add(plan, parts->second, factors[plan.id], statistics.get(), on_block);
     factors.erase(plan.id);
-    if (!is_float(plan.format)) {
+    if (is_float(plan.format)) continue;
+    const auto held = kept.held.find(plan.id);
+    const bool is_held = held != kept.held.end() && held->second == plan.format;
+    if (is_held && norms.squared_error == 0) {
+      ++report.kept[plan.format];
+    } else {
+      if (is_held) ++report.rounded;
       report.errors.push_back({plan.name, plan.id.kind, plan.format, relative_error(norms)});
     }
   }
@@ -391,6 +436,22 @@ void print_report(const ConvertReport& report, std::ostream& out) {
   if (report.n_quantized > 0) {
     text << "calibrated: the inputs of " << report.n_measured << " of " << report.n_quantized
          << " quantized matrices are known\n";
+  }
+  for (const auto& [format, count] : report.kept) {
+    text << "kept as they are quantized: " << count << (count == 1 ? " matrix" : " matrices")
+         << " in " << format_name(format) << '\n';
+  }
+  if (report.rounded > 0) {
+    text << "rounded again: " << report.rounded
+         << (report.rounded == 1 ? " quantized matrix with values"
+                                 : " quantized matrices with values")
+         << " that the format has not, as zero points beyond its codes\n";
+  }
+  if (report.decoded > 0) {
+    text << "decoded: " << report.decoded
+         << (report.decoded == 1 ? " quantized matrix that" : " quantized matrices that")
+         << " no format holds exactly (columns in another order, as GPTQ's act-order has them, "
+            "other groups or bits)\n";
   }
   for (const WeightFormat format : kWeightFormats) print_errors(report.errors, format, text);
   out << text.str();

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <iosfwd>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,9 +20,12 @@ namespace faststream::convert {
 struct ConvertOptions {
   std::filesystem::path checkpoint;
   std::filesystem::path output;
-  std::optional<WeightFormat> format;  ///< absent: the checkpoint's own, bf16 for blocks
-  bool keep_output = false;            ///< with int8 or int4: the output matrix stays in 16 bits
-  /// With int8 or int4: tensors of other formats, as keep_formats() takes them; empty: none.
+  std::optional<WeightFormat> format;  ///< absent: the checkpoint's own
+  /// With no format: quantized matrices become bf16, even where a format holds them exactly.
+  bool decode = false;
+  bool keep_output = false;  ///< with int8 or int4: the output matrix stays in 16 bits
+  /// Where weights are quantized: tensors of other formats, as keep_formats() takes them, or
+  /// kKeepNone; empty: those that usually_kept() says.
   std::string keep = {};
   /// With int8: of what matrices multiply, 8 or 16; absent: 8. With 16 matrices are not rotated,
   /// and the last ones of feed-forwards are bf16.
@@ -62,10 +66,13 @@ struct ConvertReport {
   double seconds = 0;
   std::vector<QuantizationError> errors;  ///< quantized tensors in file order
   double bits_a_weight = 0;               ///< sizes_of() the tensors
-  size_t n_measured = 0;            ///< of the quantized matrices: those whose inputs are known
-  size_t n_quantized = 0;           ///< 0: nothing was measured
-  std::vector<LeftOut> left_out;    ///< of the checkpoint
-  std::vector<LeftOut> predictors;  ///< kept, which predict further tokens
+  size_t n_measured = 0;                ///< of the quantized matrices: those whose inputs are known
+  size_t n_quantized = 0;               ///< 0: nothing was measured
+  std::map<WeightFormat, size_t> kept;  ///< matrices whose bits were kept
+  size_t rounded = 0;                   ///< those with a few values that their format has not
+  size_t decoded = 0;                   ///< and those that no format holds
+  std::vector<LeftOut> left_out;        ///< of the checkpoint
+  std::vector<LeftOut> predictors;      ///< kept, which predict further tokens
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };
@@ -83,13 +90,16 @@ void check_output(const ConvertOptions& options);
 /// The checkpoint with all that is to be converted of it.
 SourceModel open_source(const ConvertOptions& options);
 
-/// The hyperparameters of the model file: the checkpoint's with the formats that `options` ask for.
-/// Throws UsageError when they make no sense together.
+/// The hyperparameters of the model file: the checkpoint's with the formats that `options` ask for,
+/// or, where they ask for none, those that keep_bits() finds. Throws UsageError when they make no
+/// sense together.
+ModelConfig target_config(const SourceModel& source, const ConvertOptions& options);
+/// The same of a model whose matrices are floats.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
 
-/// What is wrong with an option for quantized weights where there are none, after its name.
-inline constexpr const char* kOfQuantized =
-    ": has a meaning only where weights are quantized, as with --dtype int8 and int4";
+/// What is wrong with an option for integers where there are none, after its name.
+inline constexpr const char* kOfIntegers =
+    "has a meaning only where weights become integers, as with --dtype int8 and int4";
 
 /// Bytes of the model file that convert_checkpoint() would write.
 uint64_t model_size(const SourceModel& source, const ConvertOptions& options);

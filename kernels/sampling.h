@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <stdexcept>
 
 #include "backend/backend.h"
@@ -27,11 +28,19 @@ inline void require_rule(const SamplingRow& rule, int64_t vocab) {
   const bool edits_fit = std::all_of(rule.edits.begin(), rule.edits.end(), [&](const LogitEdit& e) {
     return e.token >= 0 && e.token < vocab;
   });
-  if (edits_fit && rule.n_logprobs <= kMaxLogprobs && rule.n_candidates <= kMaxCandidates &&
-      vocab > 0 && vocab <= kMaxVocab) {
+  const bool mask_fits =
+      rule.mask.empty() ||
+      (rule.n_candidates == 0 && rule.mask.size() == (static_cast<size_t>(vocab) + 31) / 32);
+  if (edits_fit && mask_fits && rule.n_logprobs <= kMaxLogprobs &&
+      rule.n_candidates <= kMaxCandidates && vocab > 0 && vocab <= kMaxVocab) {
     return;
   }
   throw std::logic_error("sample: a rule does not fit the vocabulary");
+}
+
+/// Whether a rule lets a token be drawn.
+inline bool may_draw(std::span<const uint32_t> mask, size_t token) {
+  return mask.empty() || (mask[token / 32] >> token % 32 & 1U) != 0;
 }
 
 /// Larger for a larger logit, the same for equal ones (0 and -0 are).

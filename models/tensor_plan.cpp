@@ -653,7 +653,7 @@ class Planner {
                        .readers = readers,
                        .split = split.columns ? SplitRule{} : split,
                        .experts = experts};
-    const ScaleShape scale = scale_shape(format, cols);
+    const ScaleShape scale = scale_shape(format);
     if (scale.columns > 0) {
       TensorPlan scales = of_rows;
       scales.id = scales_of(scales.id);

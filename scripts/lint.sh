@@ -42,7 +42,7 @@ same_definitions() {
   if ! { cmake -S . -B "$at" -G Ninja -DCMAKE_CXX_COMPILER=g++ -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_CXX_FLAGS_DEBUG='-O0 -flto' -DCMAKE_UNITY_BUILD=ON -DFASTSTREAM_CUDA=OFF \
     -DFASTSTREAM_TESTS=OFF && cmake --build "$at" --target faststream faststream_convert \
-    faststream_cli faststream_bench; } >"$at.log"; then
+    faststream_cli faststream_server faststream_bench; } >"$at.log"; then
     cat "$at.log"
     return 1
   fi
@@ -56,6 +56,7 @@ same_definitions() {
 # has not seen yet, and the rest is what takes most of the time.
 flags() {
   printf '%s\n' -std=c++20 -pthread -DNDEBUG -DFASTSTREAM_VERSION='"0"' \
+    -DBOOST_ASIO_NO_DEPRECATED -DBOOST_ASIO_SEPARATE_COMPILATION \
     -I"$PWD" -I"$PWD/src" -I"$PWD/tests" -march=sapphirerapids \
     -Xclang -analyzer-config -Xclang max-nodes=16000
 }
@@ -114,6 +115,7 @@ mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^
     else if (/^convert/) room = "convert"
     else if (/^kernels/) room = "kernels"
     else if (/^src\/text/) room = "text"
+    else if (/^src\/(api|server)/) room = "server"
     else if (/^(main|src\/bench|src\/cli|src\/program)/) room = "programs"
     else room = "engine"
     files[room] = files[room] " " $0

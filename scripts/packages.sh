@@ -5,7 +5,7 @@
 # not depend on it.
 build_packages=(
   build-essential cmake ninja-build pkg-config
-  libcli11-dev libedit-dev libpcre2-dev libsentencepiece-dev libutf8proc-dev libxxhash-dev
+  libboost-dev libcli11-dev libedit-dev libpcre2-dev libsentencepiece-dev libssl-dev libutf8proc-dev libxxhash-dev
   nlohmann-json3-dev
   libprotobuf-dev
 )

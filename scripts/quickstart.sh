@@ -25,7 +25,7 @@ if ! said=$(cmake --preset release -B $programs -DCMAKE_UNITY_BUILD=ON \
   echo "Quickstart failed: CMake could not configure the build in $programs, see above." >&2
   exit 1
 fi
-if ! cmake --build $programs --target faststream-run faststream-convert; then
+if ! cmake --build $programs --target faststream-run faststream-convert faststream-serve; then
   echo "Quickstart failed: the build did." >&2
   exit 1
 fi
@@ -38,4 +38,5 @@ echo "==> Asking for a story about a fox and a lantern"
   -p $'User: Tell me a story about a fox and a lantern.\nAssistant:'
 echo
 echo "Quickstart done. Try next: $programs/faststream-run -m $model" \
-  "-p \$'User: What is 128 plus 345?\\nAssistant:'"
+  "-p \$'User: What is 128 plus 345?\\nAssistant:'" \
+  "or $programs/faststream-serve -m $model and a browser"

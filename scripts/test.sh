@@ -123,10 +123,13 @@ else
   skipped=$((skipped + 1 + ${#fuzzers[@]}))
 fi
 
-if check "Build, tsan" build tsan unit-tests; then
+# A server that TSan says something of ends, and its test fails.
+if check "Build, tsan" build tsan unit-tests cli-tests; then
   check "Tests of threads, tsan" build/tsan/tests/unit-tests --gtest_brief=1 || true
+  check "Tests of the server, tsan" env TSAN_OPTIONS=halt_on_error=1 FASTSTREAM_BIN=build/tsan \
+    FASTSTREAM_TEST_DATA=tests build/tsan/tests/cli-tests --gtest_brief=1 || true
 else
-  skipped=$((skipped + 1))
+  skipped=$((skipped + 2))
 fi
 
 measure

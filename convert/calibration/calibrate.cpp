@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <random>
 #include <set>
 #include <span>
 #include <utility>
@@ -29,6 +31,7 @@ std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
                                        const CalibrationOptions& calibration,
                                        const WorkFolder& folder) {
   ConvertOptions plain;
+  plain.decode = true;
   plain.checkpoint = conversion.checkpoint;
   plain.tokenizer = conversion.tokenizer;
   plain.pooling = conversion.pooling;
@@ -62,6 +65,32 @@ std::set<TensorId> with_gram(std::span<const TensorPlan> plans, int64_t block) {
     if (bytes <= kMostGramBytes) return ids;
   }
   return {};
+}
+
+// Windows of tokens that stand for text, the same ones for the same vocabulary: first ones, which
+// most vocabularies have for what is frequent, more often than later ones.
+std::vector<std::vector<int32_t>> random_windows(const Tokenizer& tokenizer, int64_t context) {
+  std::vector<int32_t> drawn_from;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.token_bytes(id).empty()) drawn_from.push_back(id);
+  }
+  if (drawn_from.empty()) throw Error("--calibrate random: no token of the vocabulary is text");
+  const TokenizerConfig& config = tokenizer.config();
+  constexpr double kFlat = 256;  // so many first ones are about equally likely
+  const double n = static_cast<double>(drawn_from.size()) / kFlat + 1;
+  const auto place = [&](uint32_t drawn) {
+    const double at = kFlat * (std::pow(n, static_cast<double>(drawn) / 0x1p32) - 1);
+    return std::min(static_cast<size_t>(at), drawn_from.size() - 1);
+  };
+  std::mt19937 random;
+  std::vector<std::vector<int32_t>> windows;
+  for (int64_t drawn = 0; drawn < kRandomTokens; drawn += context) {
+    std::vector<int32_t>& window = windows.emplace_back();
+    if (config.adds_bos() && config.bos) window.push_back(*config.bos);
+    while (std::ssize(window) < context)
+      window.push_back(drawn_from[place(static_cast<uint32_t>(random()))]);
+  }
+  return windows;
 }
 
 void run_over(Runner& runner, const std::vector<std::vector<int32_t>>& windows,
@@ -101,7 +130,7 @@ void check_finite(const ActivationStatistics& statistics, const std::string& nam
 ActivationStatistics calibrate(const ConvertOptions& conversion,
                                const CalibrationOptions& calibration) {
   const auto refuse = [](const char* why) { throw UsageError(std::string("--calibrate: ") + why); };
-  if (conversion.format && is_float(*conversion.format)) refuse(kOfQuantized);
+  if (conversion.format && !is_integer(*conversion.format)) refuse(kOfIntegers);
   check_output(conversion);
   if (conversion.before_output) conversion.before_output();
   const WorkFolder folder;
@@ -115,7 +144,7 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
 
   const std::vector<TensorPlan> quantized =
       quantized_matrices(target_config(model.config, conversion));
-  if (quantized.empty()) refuse(kOfQuantized);
+  if (quantized.empty()) refuse(kOfIntegers);
   std::set<TensorId> wanted;
   for (const TensorPlan& plan : quantized) wanted.insert(plan.id);
 
@@ -137,7 +166,10 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
     model.backend = std::move(wrapped);
     runner = std::make_unique<Runner>(model.file, *model.backend, runner_limits(plan), progress);
   });
-  run_over(*runner, text_windows(*model.tokenizer, calibration.text, context), calibration);
+  run_over(*runner,
+           calibration.text ? text_windows(*model.tokenizer, *calibration.text, context)
+                            : random_windows(*model.tokenizer, context),
+           calibration);
   ActivationStatistics statistics = observing->statistics();
   check_finite(statistics, name);
   return statistics;

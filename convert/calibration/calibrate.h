@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "convert/calibration/activation_statistics.h"
@@ -11,8 +12,8 @@
 namespace faststream::convert {
 
 struct CalibrationOptions {
-  std::string text;
-  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
+  std::optional<std::string> text = {};  ///< absent: tokens of the vocabulary, drawn at random
+  std::string device = "auto";           ///< "auto", "cpu", "cuda" or "cuda:N"
   int threads = 1;
   /// Of the blocks of products of columns: a multiple of kLeastGramColumns; 0: none are measured.
   /// Those of experts are left out where all together would take more than kMostGramBytes, and then
@@ -35,5 +36,6 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
                                const CalibrationOptions& calibration);
 
 inline constexpr int64_t kCalibrationContext = 512;  // tokens
+inline constexpr int64_t kRandomTokens = 16384;      // that are drawn where there is no text
 
 }  // namespace faststream::convert

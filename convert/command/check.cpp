@@ -72,7 +72,7 @@ std::string chat_template(const SourceModel& source) {
 
 void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   const SourceModel source = open_source(options);
-  const ModelConfig config = target_config(source.config, options);
+  const ModelConfig config = target_config(source, options);
   std::ostringstream text;
   text << printable(options.checkpoint.string()) << ": can be converted\n";
   line(text, "family", printable(source.family));

@@ -26,13 +26,27 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   return conversion;
 }
 
+namespace {
+
+constexpr const char* kRandomText = "random";  // of --calibrate
+
+std::vector<std::string> format_names() {
+  std::vector<std::string> names;
+  for (const WeightFormat format : kWeightFormats) names.emplace_back(format_name(format));
+  return names;
+}
+
+}  // namespace
+
 void add_statistics(const ConvertCommandOptions& options, ConvertOptions& conversion) {
   if (options.calibrate.empty()) return;
-  const CalibrationOptions calibration{.text = read_text_file(options.calibrate, "--calibrate"),
-                                       .device = options.device,
-                                       .threads = conversion.threads,
-                                       .show_progress = conversion.show_progress,
-                                       .check_interrupted = conversion.check_interrupted};
+  CalibrationOptions calibration{.device = options.device,
+                                 .threads = conversion.threads,
+                                 .show_progress = conversion.show_progress,
+                                 .check_interrupted = conversion.check_interrupted};
+  if (options.calibrate != kRandomText) {
+    calibration.text = read_text_file(options.calibrate, "--calibrate");
+  }
   conversion.statistics =
       std::make_shared<const ActivationStatistics>(calibrate(conversion, calibration));
 }
@@ -50,17 +64,21 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(output_file())
       ->type_name("FILE");
   app.add_option("--dtype", options.dtype,
-                 "Type of the weights: f32, f16, bf16, int8 (one scale for each output channel) or "
-                 "int4 (4.25 bits; the output matrix int8); default: the checkpoint's own, bf16 "
-                 "for quantized ones")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
+                 "Type of the weights: f32, f16, bf16, int8 (one scale for each output channel), "
+                 "int4 (4.25 bits; the output matrix int8), or fp8, mxfp4, nf4, int4-g32, int4-g64 "
+                 "or int4-g128, as checkpoints are quantized (the output matrix in 16 bits); "
+                 "default: the checkpoint's own; quantized ones keep their bits where a type "
+                 "holds them exactly, else bf16")
+      ->check(CLI::IsMember(format_names()))
       ->type_name("TYPE");
   app.add_flag("--keep-output", options.keep_output,
                "With --dtype int8 or int4: leave the output matrix in 16 bits");
   app.add_option("--keep", options.keep,
-                 "With --dtype int8 or int4: other types for some tensors, as "
+                 "Where weights are quantized: other types for some tensors, as "
                  "output=int8,down:0-3=int8: output, qkv, attention_out, gate_up, down, experts, "
-                 "shared, recurrent, or a name that --show prints; after a colon layers")
+                 "shared, recurrent, or a name that --show prints; after a colon layers; none: "
+                 "of no tensors, where int4 has some of narrow models in int8")
+      ->check(some_text())
       ->type_name("LIST");
   app.add_flag("--no-mtp", options.no_mtp,
                "Leave out the heads that predict further tokens (multi-token prediction), which "
@@ -76,7 +94,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option("--calibrate", options.calibrate,
                      "A text (UTF-8, - for standard input) that the model is run over, to round "
                      "less where its weights are multiplied with more; some 100 kB of what it will "
-                     "read")
+                     "read; or random: tokens drawn from the vocabulary, better than nothing")
           ->type_name("FILE");
   app.add_option("--imatrix", options.imatrix,
                  "An importance matrix of llama.cpp that says the same")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iomanip>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <sstream>
@@ -54,13 +55,22 @@ void show_model(const ModelConfig& config, std::ostream& out) {
   }
 }
 
-void show_tensors(const ModelFile& file, std::ostream& out) {
+void show_tensors(const ModelFile& file, const ModelConfig& config, std::ostream& out) {
+  // Of matrices the format says more than the type of their elements.
+  std::map<std::string, WeightFormat> formats;
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    if (plan.stored_as() == DType::packed) formats[plan.name] = plan.format;
+  }
+  const auto type_of = [&](const TensorInfo& tensor) {
+    const auto format = formats.find(tensor.name);
+    return format != formats.end() ? format_name(format->second) : dtype_name(tensor.dtype);
+  };
   size_t name_width = 4;
   size_t type_width = 4;
   size_t shape_width = 5;
   for (const TensorInfo& tensor : file.tensors()) {
     name_width = std::max(name_width, printable(tensor.name).size());
-    type_width = std::max(type_width, dtype_name(tensor.dtype).size());
+    type_width = std::max(type_width, type_of(tensor).size());
     shape_width = std::max(shape_width, shape_text(tensor.shape).size());
   }
   const auto name = [&](const std::string& text) {
@@ -79,7 +89,7 @@ void show_tensors(const ModelFile& file, std::ostream& out) {
       << "  checksum\n";
   for (const TensorInfo& tensor : file.tensors()) {
     name(printable(tensor.name));
-    type(dtype_name(tensor.dtype));
+    type(type_of(tensor));
     shape(shape_text(tensor.shape));
     out << "  " << std::right << std::setw(10) << format_bytes(tensor.bytes) << "  " << std::hex
         << std::setfill('0') << std::setw(16) << tensor.checksum << std::dec << std::setfill(' ')
@@ -101,12 +111,13 @@ void show_model_file(const std::filesystem::path& path, std::ostream& out) {
   std::ostringstream text;
   text << printable(file.name()) << ": " << format_bytes(file.file_size()) << ", format version "
        << layout::kVersion << ", " << file.tensors().size() << " tensors\n\n";
-  show_model(read_config(file), text);
+  const ModelConfig config = read_config(file);
+  show_model(config, text);
   json rest = file.header();
   rest.erase("model");
   show_members(rest, "", text);
   text << "\ntensors\n";
-  show_tensors(file, text);
+  show_tensors(file, config, text);
   out << text.str();
 }
 

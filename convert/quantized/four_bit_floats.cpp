@@ -7,6 +7,7 @@
 
 #include "convert/quantized/module_tensors.h"
 #include "convert/weights/elements.h"
+#include "support/small_floats.h"
 
 namespace faststream::convert {
 namespace {

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "convert/weights/quantize.h"
+#include "support/small_floats.h"
 
 namespace faststream::convert {
 namespace {
@@ -25,39 +26,12 @@ void decode(const std::byte* in, std::span<float> out) {
   }
 }
 
-// 4 bits of exponent, 3 of mantissa; all of them set is NaN.
-constexpr std::array<float, 256> kE4m3 = [] {
-  std::array<float, 256> values{};
-  for (int code = 0; code < 128; ++code) {
-    const int exponent = code >> 3;
-    float value = static_cast<float>(exponent == 0 ? code & 7 : 8 + (code & 7)) / 512;
-    for (int i = 1; i < exponent; ++i) value *= 2;
-    if (code == 127) value = std::numeric_limits<float>::quiet_NaN();
-    values[static_cast<size_t>(code)] = value;
-    values[static_cast<size_t>(code) + 128] = -value;
-  }
-  return values;
-}();
-
 void decode_e4m3(const std::byte* in, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = kE4m3[std::to_integer<size_t>(in[i])];
+  for (size_t i = 0; i < out.size(); ++i) out[i] = kE4m3Values[std::to_integer<size_t>(in[i])];
 }
 
-constexpr std::array<float, 256> kE8m0 = [] {
-  constexpr int kBias = 127;
-  std::array<float, 256> values{};
-  for (int code = 0; code < 255; ++code) {
-    float value = 1;
-    for (int i = kBias; i < code; ++i) value *= 2;
-    for (int i = code; i < kBias; ++i) value /= 2;
-    values[static_cast<size_t>(code)] = value;
-  }
-  values[255] = std::numeric_limits<float>::quiet_NaN();
-  return values;
-}();
-
 void decode_e8m0(const std::byte* in, std::span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = kE8m0[std::to_integer<size_t>(in[i])];
+  for (size_t i = 0; i < out.size(); ++i) out[i] = e8m0_value(std::to_integer<uint8_t>(in[i]));
 }
 
 constexpr auto kUndecodedFormats = std::to_array<ElementFormat>({{"BOOL", 1, 1},
@@ -157,9 +131,7 @@ float overflow_magnitude(WeightFormat format) {
       return kInF16;
     case WeightFormat::bf16:
       return std::bit_cast<float>(0x7f7f8000U);
-    case WeightFormat::f32:
-    case WeightFormat::int8:
-    case WeightFormat::int4:
+    default:
       break;
   }
   return std::numeric_limits<float>::infinity();

@@ -51,10 +51,6 @@ extern const ElementFormat kFp4Format;
 /// Integers of 1 to 8 bits.
 const ElementFormat& packed_integers(int bits);
 
-/// The values of the sixteen numbers E2M1 (OCP Microscaling Formats 1.0).
-inline constexpr std::array<float, 16> kE2m1Values = {0,     0.5F,  1,  1.5F,  2,  3,  4,  6,
-                                                      -0.0F, -0.5F, -1, -1.5F, -2, -3, -4, -6};
-
 /// The format that safetensors call so: "F32", "BF16", "I64". Of other types than F32, F16, BF16
 /// and F64, those of masks, positions and packed numbers, no elements can be decoded: a checkpoint
 /// may hold them, but a model must not need them. Null: there is none.

@@ -44,10 +44,12 @@ void quantize_lanes(const float* weights, size_t count, float scale, int8_t* out
 }  // namespace
 
 std::optional<RowError> quantize(WeightFormat format, std::span<const float> row,
-                                 const InputMetric* metric, std::byte* out, std::byte* scales) {
-  if (format == WeightFormat::int4) {
+                                 const InputMetric* metric, std::span<const float> known,
+                                 std::byte* out, std::byte* scales) {
+  if (format != WeightFormat::int8) {
     if (!std::isfinite(largest_magnitude(row))) return std::nullopt;
-    return quantize_row_int4(row, metric, out, scales);
+    return is_coded(format) ? quantize_row_coded(format, row, known, out)
+                            : quantize_row_int4(row, metric, out, scales);
   }
   const QuantizedRow result = quantize_row(row, {reinterpret_cast<int8_t*>(out), row.size()});
   if (!std::isfinite(result.scale)) return std::nullopt;

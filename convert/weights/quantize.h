@@ -35,9 +35,21 @@ class InputMetric;
 RowError quantize_row_int4(std::span<const float> row, const InputMetric* metric, std::byte* out,
                            std::byte* scales);
 
-/// A row in a format that is_float() not; int8 has no use for the metric. Nothing, with nothing
-/// written, where a value is not finite.
+/// A format that is_coded(). Groups that the format holds exactly come back exactly, so that what
+/// was decoded is found again; of fp8 and nf4 such are sought with `known` scales, of each group of
+/// columns, and with those that the largest magnitude could have. Else:
+/// fp8: scale = max|group| / 448, codes to nearest even;
+/// mxfp4: of the two powers of two that the largest magnitude suggests the one of less squared
+/// error; nf4: scale = max|group|, the nearest code, of two the lower one;
+/// int4_g32 and its like: the range and zero point of the least squared error among some, the scale
+/// a bf16. The values are finite.
+RowError quantize_row_coded(WeightFormat format, std::span<const float> row,
+                            std::span<const float> known, std::byte* out);
+
+/// A row in a format that is_float() not; int4 has a use for the metric, fp8 and nf4 have one for
+/// known scales. Nothing, with nothing written, where a value is not finite.
 std::optional<RowError> quantize(WeightFormat format, std::span<const float> row,
-                                 const InputMetric* metric, std::byte* out, std::byte* scales);
+                                 const InputMetric* metric, std::span<const float> known,
+                                 std::byte* out, std::byte* scales);
 
 }  // namespace faststream::convert

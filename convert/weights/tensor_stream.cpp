@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "convert/quantized/held_formats.h"
 #include "convert/weights/elements.h"
-#include "convert/weights/read_values.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "support/error.h"
 #include "support/hadamard.h"
@@ -24,25 +24,9 @@ constexpr int64_t kMaxBlockElements = int64_t{32} << 20;
 // Of transposed tensors at a time: from each of their rows a disk should give more than a few
 // bytes.
 constexpr int64_t kLeastColumns = 256;
-// Rows that are apart are read with those between them if these are at most as many times theirs.
-constexpr int64_t kMostBetween = 4;
 
 constexpr int64_t ceil_div(int64_t value, int64_t divisor) {
   return (value + divisor - 1) / divisor;
-}
-
-// The row that stands at `row` when pairs stand in halves.
-int64_t reordered(int64_t row, const SidewisePairs& pairs) {
-  if (pairs.head_dim == 0) return row;
-  const int64_t half = pairs.rotated / 2;
-  const int64_t place = row % pairs.head_dim;
-  if (place >= pairs.rotated) return row;
-  return row - place + (place < half ? 2 * place : 2 * (place - half) + 1);
-}
-
-// The row of the checkpoint's tensor that becomes row `row` of a part.
-int64_t source_row(const TensorPart& part, int64_t row) {
-  return part.first_row + part.row_step * reordered(row, part.pairs);
 }
 
 // The logarithm of a rate whose opposite is given; of none, that of the least there is.
@@ -181,14 +165,19 @@ TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, Thread
       scratch_(static_cast<size_t>(pool.size())) {}
 
 TensorStream::Source TensorStream::source_of(const TensorPart& part, int64_t first_row,
-                                             int64_t end_row, int64_t cols) const {
+                                             int64_t end_row, int64_t cols,
+                                             WeightFormat format) const {
   const SourceTensor* tensor =
       part.source.empty() ? nullptr : &source_.require(part.source, part.shape);
   Source source{&part, tensor, first_row, end_row, source_width(part, cols)};
   if (part.projection.inputs > 0) source.projection = read_projection(part.projection, cols);
   if (part.plus) {
-    source.plus = std::make_shared<const Source>(source_of(*part.plus, first_row, end_row, cols));
+    source.plus =
+        std::make_shared<const Source>(source_of(*part.plus, first_row, end_row, cols, format));
   }
+  const bool needs_scales = format == WeightFormat::fp8 || format == WeightFormat::nf4;
+  source.has_scales = needs_scales && is_rows_alone(part, cols) && tensor->columns() == cols &&
+                      held_format(source_, *tensor) == format;
   return source;
 }
 
@@ -202,7 +191,7 @@ TensorStream::Job TensorStream::job_of(const TensorPlan& plan,
   job.cols = row_width(plan);
   for (const TensorPart& part : parts) {
     const int64_t end = job.rows + part_rows(part, job.cols);
-    job.sources.push_back(source_of(part, job.rows, end, job.cols));
+    job.sources.push_back(source_of(part, job.rows, end, job.cols, job.format));
     job.rows = end;
     const SourceTensor* tensor = job.sources.back().tensor;
     job.transposed = job.transposed || part.transposed != (tensor && tensor->lies_in_columns());
@@ -241,7 +230,7 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
   job.factors = &factors;
   job.metrics = metrics_of(plan, factors, statistics);
   if (!is_float(job.format)) {
-    job.scale_row_bytes = scale_shape(job.format, job.cols).row_bytes();
+    job.scale_row_bytes = scale_shape(job.format).row_bytes();
     job.scales.resize(static_cast<size_t>(job.rows * job.scale_row_bytes));
     job.norms.resize(static_cast<size_t>(job.rows));
   }
@@ -396,9 +385,16 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
               : job.metrics[static_cast<size_t>(
                                 row / (job.rows / static_cast<int64_t>(job.metrics.size())))]
                     .get();
+      if (source.has_scales) {
+        read_held_scales(source_, *source.tensor, job.format,
+                         source_row(*source.part, row - source.first_row), scratch.scales,
+                         scratch.raw);
+      }
+      const std::span<const float> known =
+          source.has_scales ? std::span(std::as_const(scratch.scales)) : std::span<const float>();
       const auto error =
-          quantize(job.format, values.subspan(place, cols), metric, out + (row - begin) * row_bytes,
-                   job.scales.data() + row * job.scale_row_bytes);
+          quantize(job.format, values.subspan(place, cols), metric, known,
+                   out + (row - begin) * row_bytes, job.scales.data() + row * job.scale_row_bytes);
       if (!error) refuse_rotation(where(job, source));
       job.norms[static_cast<size_t>(row)] = *error;
     }
@@ -409,102 +405,6 @@ std::string TensorStream::where(const Job& job, const Source& source) const {
   if (source.tensor == nullptr) return source_.name() + ": tensor \"" + job.name + "\"";
   return source_.files()[source.tensor->file].path().string() + ": tensor \"" +
          source.tensor->name + "\"";
-}
-
-std::vector<float> TensorStream::read_projection(const RowProjection& projection,
-                                                 int64_t cols) const {
-  const SourceTensor& tensor =
-      source_.require(projection.matrix, projection_shape(projection, cols));
-  std::vector<float> values(static_cast<size_t>(projection.inputs * cols));
-  std::vector<std::byte> raw;
-  read_values(source_, tensor, 0, values, raw);
-  if (projection.transposed) return values;
-  const auto rows = static_cast<size_t>(cols);
-  const auto width = static_cast<size_t>(projection.inputs);
-  std::vector<float> turned(values.size());
-  for (size_t i = 0; i < rows; ++i) {
-    for (size_t k = 0; k < width; ++k) turned[k * rows + i] = values[i * width + k];
-  }
-  return turned;
-}
-
-void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
-                             Scratch& scratch) const {
-  const TensorPart& part = *source.part;
-  const int64_t cols = source.width;
-  scratch.values.resize(static_cast<size_t>(count * cols));
-  const std::span<float> values = scratch.values;
-  if (part.values != nullptr) {
-    const auto begin = part.values->begin() + (part.first_row + first) * cols;
-    std::copy_n(begin, values.size(), values.begin());
-  } else if (source.tensor == nullptr) {
-    std::ranges::fill(values, 0.0F);
-  } else if (part.transposed) {
-    read_columns(source, first, count, scratch);
-  } else if (part.pairs.head_dim == 0 && part.row_step == 1) {
-    read_values(source_, *source.tensor, (part.first_row + first) * cols, values, scratch.raw);
-  } else {
-    read_scattered_rows(source, first, count, scratch);
-  }
-}
-
-void TensorStream::read_scattered_rows(const Source& source, int64_t first, int64_t count,
-                                       Scratch& scratch) const {
-  const TensorPart& part = *source.part;
-  const auto cols = static_cast<size_t>(source.width);
-  int64_t least = source_row(part, first);
-  int64_t most = least;
-  for (int64_t i = 1; i < count; ++i) {
-    least = std::min(least, source_row(part, first + i));
-    most = std::max(most, source_row(part, first + i));
-  }
-  const bool together = most - least < kMostBetween * count;
-  if (together) {
-    scratch.columns.resize(static_cast<size_t>(most - least + 1) * cols);
-    read_values(source_, *source.tensor, least * source.width, scratch.columns, scratch.raw);
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    const std::span<float> row =
-        std::span(scratch.values).subspan(static_cast<size_t>(i) * cols, cols);
-    const int64_t from = source_row(part, first + i);
-    if (together) {
-      std::copy_n(&scratch.columns[static_cast<size_t>(from - least) * cols], cols, row.begin());
-    } else {
-      read_values(source_, *source.tensor, from * source.width, row, scratch.raw);
-    }
-  }
-}
-
-// The tensor is matrices [inputs, n]; row r is of column r % n of the matrix r / n.
-void TensorStream::read_columns(const Source& source, int64_t first, int64_t count,
-                                Scratch& scratch) const {
-  const int64_t cols = source.width;
-  const int64_t n = source.part->shape.back();
-  const int64_t inputs = source.part->shape.end()[-2];
-  for (int64_t done = 0; done < count;) {
-    // The rows from here on that are in the same matrix, and the columns that hold them all.
-    const int64_t matrix = source_row(*source.part, first + done) / n;
-    int64_t end = done;
-    int64_t least = n;
-    int64_t most = 0;
-    for (; end < count && source_row(*source.part, first + end) / n == matrix; ++end) {
-      const int64_t column = source_row(*source.part, first + end) % n;
-      least = std::min(least, column);
-      most = std::max(most, column);
-    }
-    const MatrixBlock block{matrix * inputs + source.part->first_input, cols, least,
-                            most - least + 1};
-    scratch.columns.resize(static_cast<size_t>(block.rows * block.columns));
-    read_block(source_, *source.tensor, block, scratch.columns, scratch.raw);
-    for (int64_t i = done; i < end; ++i) {
-      const int64_t column = source_row(*source.part, first + i) % n - least;
-      for (int64_t k = 0; k < cols; ++k) {
-        scratch.values[static_cast<size_t>(i * cols + k)] =
-            scratch.columns[static_cast<size_t>(k * block.columns + column)];
-      }
-    }
-    done = end;
-  }
 }
 
 }  // namespace faststream::convert

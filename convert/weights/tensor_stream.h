@@ -68,17 +68,19 @@ class TensorStream {
     int64_t width = 0;                             // of its rows in the checkpoint
     std::vector<float> projection = {};            // [width, columns of the tensor]; empty: none
     std::shared_ptr<const Source> plus = nullptr;  // whose values are added to these; null: none
+    bool has_scales = false;                       // of fp8 or nf4, for each row that it gives
   };
   struct Job;
   struct Scratch {
     std::vector<std::byte> raw;
     std::vector<float> values;
     std::vector<float> columns;
+    std::vector<float> scales;
   };
 
   /// Of those rows of a tensor with so many columns.
   [[nodiscard]] Source source_of(const TensorPart& part, int64_t first_row, int64_t end_row,
-                                 int64_t cols) const;
+                                 int64_t cols, WeightFormat format) const;
   [[nodiscard]] Job job_of(const TensorPlan& plan, std::span<const TensorPart> parts) const;
   /// Of each part of a matrix' rows that has inputs of its own; null where nothing is known.
   [[nodiscard]] std::vector<std::unique_ptr<const InputMetric>> metrics_of(
@@ -87,6 +89,8 @@ class TensorStream {
   void make_rows(const Job& job, const Source& source, int64_t first, int64_t end,
                  Scratch& scratch) const;
   void convert_rows(Job& job, int64_t first, int64_t end, Scratch& scratch) const;
+  /// The row of the checkpoint's tensor that becomes row `row` of a part.
+  static int64_t source_row(const TensorPart& part, int64_t row);
   [[nodiscard]] std::vector<float> read_projection(const RowProjection& projection,
                                                    int64_t cols) const;
   void read_rows(const Source& source, int64_t first, int64_t count, Scratch& scratch) const;

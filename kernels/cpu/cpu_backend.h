@@ -164,6 +164,10 @@ class CpuBackend final : public HostBackend {
   /// before, without loss.
   [[nodiscard]] WeightFormat multiplied_format(WeightFormat format,
                                                const TileKernels* tiles) const;  // product.cpp
+  /// Of a format that is_coded().
+  [[nodiscard]] const CodedKernels& coded_kernels(WeightFormat format) const {
+    return kernels_.coded[static_cast<size_t>(format)];
+  }
   /// Writes a channel of what multiplied_format() decodes, decoded.
   void decode_channel(const Weight& weight, int64_t channel, std::byte* to) const;  // product.cpp
   [[nodiscard]] static std::vector<RowGroup> row_groups(std::span<const Product>);  // product.cpp

@@ -41,7 +41,7 @@ void require_matrix(const Matrix& m, int64_t rows, int64_t cols, const char* wha
 
 void require_weight(const Weight& w) {
   require(w.data != nullptr && w.rows > 0 && w.cols > 0, "a weight has no data or no shape");
-  require((scale_shape(w.format, w.cols).columns > 0) == (w.scales != nullptr),
+  require((scale_shape(w.format).columns > 0) == (w.scales != nullptr),
           "a weight lacks its scales, or has some");
   require(!w.rotated || w.quantizes_inputs(), "weights are rotated that do not quantize inputs");
 }

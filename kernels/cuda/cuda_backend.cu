@@ -132,8 +132,8 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
   size_t widened = 0;
   size_t rotated = 0;
   for (ProductBound p : bounds.products) {
-    if (p.experts == 0 && widened_format(p.format, p.input_bits) != p.format) {
-      p.format = widened_format(p.format, p.input_bits);
+    if (p.experts == 0 && widened_format(p.format, p.input_bits, act) != p.format) {
+      p.format = widened_format(p.format, p.input_bits, act);
       widened = std::max(widened, widened_bytes(p.format, p.out, p.in));
     }
     // Rows of other lengths are quantized where they are; those of experts of formats without

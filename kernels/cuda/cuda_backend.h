@@ -135,11 +135,14 @@ class CudaBackend final : public Backend {
 
   /// The product with int4 weights as they are. False, with nothing done to the result, with others
   /// and where no kernel has it so. Normalizes the input, or leaves it as it is.
-  bool multiply_int4(Input& input, const Weight& weight, const Destination& to,
-                     bool gated);  // linear.cu
+  bool multiply_packed(Input& input, const Weight& weight, const Destination& to,
+                       bool gated);  // linear.cu
   /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
   /// where it is of integers and its inputs keep 16 bits, else itself.
-  Weight widened(const Weight& weight);  // linear/widen.cu
+  /// Whether experts' products can have tiles of Hopper's kernel. x: what is multiplied.
+  [[nodiscard]] bool grouped_tiles_fit(const Matrix& x, const Experts& experts,
+                                       int64_t hidden) const;  // experts/experts.cu
+  Weight widened(const Weight& weight, DType act);             // linear/widen.cu
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
   /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 
 #include "backend/tensor.h"
+#include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -44,11 +45,10 @@ struct Int4Rows {
   template <int kCount>
   __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
     static_assert(kInt4GroupBytes % kCount == 0);
-    constexpr int kBlockBytes = static_cast<int>(kInt4CodeBytes + kInt4Block / 2);
     const auto column = static_cast<int>(first % kInt4Block);
     const int group = column / kInt4Group;
     const int in_group = column % kInt4Group;
-    const uint8_t* block = data + row * row_bytes + first / kInt4Block * kBlockBytes;
+    const uint8_t* block = data + row * row_bytes + first / kInt4Block * kInt4BlockBytes;
     const uint8_t* from =
         block + kInt4CodeBytes + group * kInt4GroupBytes + in_group % kInt4GroupBytes;
     uint8_t bytes[kCount];
@@ -69,10 +69,54 @@ struct Int4Rows {
   int64_t row_bytes;
 };
 
+/// Codes of floats in groups: the floats.
+struct CodedRows {
+  explicit CodedRows(const Weight& weight)
+      : data(static_cast<const uint8_t*>(weight.data)),
+        row_bytes(weight.row_bytes()),
+        layout(weight.format) {}
+
+  __device__ float at(int64_t row, int64_t column) const {
+    float value[1];
+    load<1>(row, column, value);
+    return value[0];
+  }
+
+  /// kCount columns from `first` on, a multiple of kCount, which divides half a step.
+  template <int kCount>
+  __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
+    static_assert(kPackedStep / 2 % kCount == 0);
+    const uint8_t* block = data + row * row_bytes + first / kPackedBlock * layout.block_bytes;
+    const auto column = static_cast<int>(first % kPackedBlock);
+    const int step = column / kPackedStep;
+    const int in_step = column % kPackedStep;
+    const DeviceGroup group(layout.format, layout, block, step);
+    const uint8_t* elements = block + layout.described_bytes + step * layout.step_bytes;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      out[i] = (value_of(elements, in_step + i) - group.zero) * group.scale;
+    }
+  }
+
+  __device__ float value_of(const uint8_t* elements, int column) const {
+    constexpr int kHalf = kPackedStep / 2;
+    if (layout.format == WeightFormat::fp8) return e4m3_value(elements[coded_place(column)]);
+    const uint32_t code = elements[coded_place(column % kHalf)] >> (column < kHalf ? 0 : 4) & 15U;
+    if (layout.format == WeightFormat::mxfp4) return e2m1_value(code);
+    if (layout.format == WeightFormat::nf4) return nf4_value(code);
+    return four_bits_value(code);
+  }
+
+  const uint8_t* data;
+  int64_t row_bytes;
+  CodedLayout layout;
+};
+
 /// Calls f with the rows of a weight of any format, for element after element.
 template <typename F>
 void with_weight_rows(const Weight& weight, const F& f) {
   if (weight.format == WeightFormat::int4) return f(Int4Rows(weight));
+  if (is_coded(weight.format)) return f(CodedRows(weight));
   with_weight_type(weight.stored_as(), [&](auto zero) { f(StoredRows<decltype(zero)>(weight)); });
 }
 

@@ -200,11 +200,17 @@ template <int kPending>
 __device__ void wait_for_groups() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-/// Keeps the compiler from moving uses of accumulators across this place.
+/// Keeps the compiler from moving uses of accumulators, and what makes operands, across this place:
+/// it would have products wait for each other.
 template <int kCount>
 __device__ void pin(float (&values)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int kCount>
+__device__ void pin(uint32_t (&values)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(values[i])::"memory");
 }
 template <int kCount>
 __device__ void pin(int32_t (&values)[kCount]) {
@@ -341,24 +347,39 @@ __device__ void multiply_columns(float (&c)[kCount], uint64_t a, uint64_t b) {
 #undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
-/// multiply_rows() of int8 with a in registers, as mma_16x8x32() has it, rows 16w to 16w + 15 in
-/// warp w.
-#define FASTSTREAM_MULTIPLY(n, count, a_at, b_at)                                               \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" n "k32.s32.s8.s8 {" FASTSTREAM_NAMES_##count \
-               "}, {" a_at "}, " b_at ", 1;"                                                    \
-               : FASTSTREAM_REGISTERS_##count("+r", c)                                          \
+/// multiply_rows() with a in registers, as mma_16x8x32() of int8 and mma_16x8x16() of bf16 have it,
+/// rows 16w to 16w + 15 in warp w.
+#define FASTSTREAM_MULTIPLY(kind, type, n, signs, count, a_at, b_at)                    \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" n type " {" FASTSTREAM_NAMES_##count \
+               "}, {" a_at "}, " b_at ", 1" signs ";"                                   \
+               : FASTSTREAM_REGISTERS_##count(kind, c)                                  \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
+#define FASTSTREAM_MULTIPLY_ANY(kind, type, signs)                                        \
+  if constexpr (kColumns == 32)                                                           \
+    FASTSTREAM_MULTIPLY(kind, type, "32", signs, 16, "%16, %17, %18, %19", "%20");        \
+  if constexpr (kColumns == 64)                                                           \
+    FASTSTREAM_MULTIPLY(kind, type, "64", signs, 32, "%32, %33, %34, %35", "%36");        \
+  if constexpr (kColumns == 96)                                                           \
+    FASTSTREAM_MULTIPLY(kind, type, "96", signs, 48, "%48, %49, %50, %51", "%52");        \
+  if constexpr (kColumns == 128)                                                          \
+    FASTSTREAM_MULTIPLY(kind, type, "128", signs, 64, "%64, %65, %66, %67", "%68");       \
+  if constexpr (kColumns == 160)                                                          \
+    FASTSTREAM_MULTIPLY(kind, type, "160", signs, 80, "%80, %81, %82, %83", "%84");       \
+  if constexpr (kColumns == 192)                                                          \
+    FASTSTREAM_MULTIPLY(kind, type, "192", signs, 96, "%96, %97, %98, %99", "%100");      \
+  if constexpr (kColumns == 224)                                                          \
+    FASTSTREAM_MULTIPLY(kind, type, "224", signs, 112, "%112, %113, %114, %115", "%116"); \
+  if constexpr (kColumns == 256)                                                          \
+    FASTSTREAM_MULTIPLY(kind, type, "256", signs, 128, "%128, %129, %130, %131", "%132");
 template <int kColumns, int kCount>
 __device__ void multiply_rows(int32_t (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
-  if constexpr (kColumns == 32) FASTSTREAM_MULTIPLY("32", 16, "%16, %17, %18, %19", "%20");
-  if constexpr (kColumns == 64) FASTSTREAM_MULTIPLY("64", 32, "%32, %33, %34, %35", "%36");
-  if constexpr (kColumns == 96) FASTSTREAM_MULTIPLY("96", 48, "%48, %49, %50, %51", "%52");
-  if constexpr (kColumns == 128) FASTSTREAM_MULTIPLY("128", 64, "%64, %65, %66, %67", "%68");
-  if constexpr (kColumns == 160) FASTSTREAM_MULTIPLY("160", 80, "%80, %81, %82, %83", "%84");
-  if constexpr (kColumns == 192) FASTSTREAM_MULTIPLY("192", 96, "%96, %97, %98, %99", "%100");
-  if constexpr (kColumns == 224) FASTSTREAM_MULTIPLY("224", 112, "%112, %113, %114, %115", "%116");
-  if constexpr (kColumns == 256) FASTSTREAM_MULTIPLY("256", 128, "%128, %129, %130, %131", "%132");
+  FASTSTREAM_MULTIPLY_ANY("+r", "k32.s32.s8.s8", "")
 }
+template <int kColumns, int kCount>
+__device__ void multiply_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
+  FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0")
+}
+#undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
 #undef FASTSTREAM_NAMES_8

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Completion of faststream-run, faststream-convert and faststream-bench for Bash 4 and later.
+# Completion of faststream-run, faststream-convert, faststream-serve and faststream-bench for Bash 4 and later.
 # tests/cli/documentation_test.cpp compares the words here with those that the programs know.
 
 # _faststream_words WORDS TYPED: offers those of WORDS that begin with TYPED.
@@ -21,7 +21,7 @@ _faststream_options() {
         --perplexity --against
         -n --tokens --min-tokens --temp --top-k --top-p --min-p --repetition-penalty
         --presence-penalty --frequency-penalty --no-repeat-ngram --logit-bias --stop --seed
-        --ignore-eos
+        --ignore-eos --json-schema --regex --grammar
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --source-lang --target-lang
         --device -t --threads -c --context --slots --kv-tokens --kv --chunk
@@ -35,6 +35,13 @@ _faststream_options() {
       echo "-h --help --version -o --output --dtype --keep --keep-output --no-mtp --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
+      ;;
+    faststream-serve)
+      echo "-h --help --version -m --model
+        --host --port --unix-socket --tls-cert --tls-key --api-key-file --cors --http-threads --log
+        --max-queue --request-timeout --grace --max-connections --max-body
+        --device -t --threads -c --context --slots --kv-tokens --kv --chunk --memory
+        --chat-template"
       ;;
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --kv --device -t --threads
@@ -51,12 +58,15 @@ _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
     --kv) _faststream_words "int8 fp8" "$2" ;;
+    --log) _faststream_words "text json none" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
     --format) _faststream_words "json npy" "$2" ;;
     --pooling)
       _faststream_words "mean cls max lasttoken weightedmean mean_sqrt_len_tokens" "$2"
       ;;
-    --dtype) _faststream_words "f32 f16 bf16 int8" "$2" ;;
+    --dtype)
+      _faststream_words "f32 f16 bf16 int8 int4 fp8 mxfp4 nf4 int4-g32 int4-g64 int4-g128" "$2"
+      ;;
     --shape)
       _faststream_words "llama-2-7b llama-2-13b llama-3-8b llama-3-70b llama-3.2-1b llama-3.2-3b
         llama-1.1b qwen3-30b-a3b qwen3.5-9b qwen3.5-35b-a3b lfm2-2.6b gpt-oss-20b gemma-4-26b-a4b
@@ -68,15 +78,17 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --messages | --tools | --documents | --tokenizer | --check | --show | --verify)
+      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --check | \
+      --show | --verify | --unix-socket | --tls-cert | --tls-key | --api-key-file)
       _faststream_files
       ;;
     -p | --prompt | -n | --tokens | --min-tokens | --temp | --top-k | --top-p | --min-p | \
       --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
-      --logit-bias | --stop | --seed | --beams | --length-penalty | --beam-groups | \
+      --logit-bias | --stop | --regex | --seed | --beams | --length-penalty | --beam-groups | \
       --diversity-penalty | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
       --logprobs | --rank | --system | --template-arg | --sequences | --depth | \
-      --generate | --repeat | --requests | --rate) ;; # a number or a text
+      --generate | --repeat | --requests | --rate | --host | --port | --cors | --http-threads | \
+      --max-queue | --request-timeout | --grace | --max-connections | --max-body | --memory) ;; # a number or a text
     *) return 1 ;;
   esac
 }
@@ -103,4 +115,4 @@ _faststream() {
   fi
 }
 
-complete -F _faststream faststream-run faststream-convert faststream-bench
+complete -F _faststream faststream-run faststream-convert faststream-serve faststream-bench

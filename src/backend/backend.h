@@ -121,6 +121,9 @@ struct SamplingRow {
   /// Above 0, at most kMaxCandidates: nothing is drawn, but so many tokens are ranked for a beam
   /// search. Only n_logprobs, the edits and `renormalizes` matter then.
   int32_t n_candidates = 0;
+  /// Of a draw: the tokens that may be drawn, token t if bit t % 32 of word t / 32 is set. Empty:
+  /// all. Host memory.
+  std::span<const uint32_t> mask = {};
   /// Of a ranking with edits: log softmax is taken again after them.
   bool renormalizes = false;
 };
@@ -628,14 +631,16 @@ class Backend {
   /// logits = cap · tanh(logits / cap), f32, in place.
   virtual void soft_cap(float cap, const Matrix& logits) = 0;
 
-  /// Draws a token from each row of logits [rows, vocab] f32 under rules[r]. Apply the edits; order
-  /// by logit, then by id; keep top_k; p = softmax(logit / temperature); keep top_p; keep min_p;
-  /// then the first token whose cumulative probability exceeds u · total, with u in [0, 1) from
-  /// Philox4x32-10 (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence), u =
-  /// (first output word >> 8) · 2⁻²⁴. The same as cuRAND's curand_init(seed, sequence, 4 *
-  /// position). The likeliest token is always kept.
+  /// Draws a token from each row of logits [rows, vocab] f32 under rules[r]. Logits of tokens that
+  /// are not in the mask become minus infinity; apply the edits; order by logit, then by id; keep
+  /// top_k; p = softmax(logit / temperature); keep top_p; keep min_p; then the first token whose
+  /// cumulative probability exceeds u · total, with u in [0, 1) from Philox4x32-10
+  /// (doi:10.1145/2063384.2063405): key = seed, counter = (position, sequence), u = (first output
+  /// word >> 8) · 2⁻²⁴. The same as cuRAND's curand_init(seed, sequence, 4 * position). The
+  /// likeliest token is always kept.
   ///
-  /// Log-probabilities are the model's own: log softmax of the logits before edits and temperature.
+  /// Log-probabilities are the model's own: log softmax of the logits before mask, edits and
+  /// temperature.
   ///
   /// A row with n_candidates is ranked instead: take log softmax of the logits; apply the edits to
   /// log-probabilities, where the processors of Transformers' beam search act; take log softmax

@@ -65,7 +65,7 @@ struct Weight {
   /// Null where the format has no scales.
   [[nodiscard]] const std::byte* scales_of(int64_t r) const {
     if (scales == nullptr) return nullptr;
-    return static_cast<const std::byte*>(scales) + r * scale_shape(format, cols).row_bytes();
+    return static_cast<const std::byte*>(scales) + r * scale_shape(format).row_bytes();
   }
   /// [rows] the factor of each row's elements, where the format has just that (integers); else
   /// null.

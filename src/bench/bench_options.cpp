@@ -3,13 +3,16 @@
 #include <CLI/CLI.hpp>
 #include <istream>
 #include <ostream>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "bench/random_model.h"
 #include "engine/memory_plan.h"
 #include "program/option_values.h"
 #include "support/error.h"
 #include "support/name_list.h"
+#include "support/weight_format.h"
 
 namespace faststream::bench {
 namespace {
@@ -80,8 +83,10 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
                     ->type_name("FILE")
                     ->allow_extra_args(false)
                     ->excludes(shape);
-  app.add_option("--dtype", options.dtype, "Weights of the shape: f32, f16, bf16, int8 or int4")
-      ->check(CLI::IsMember({"f32", "f16", "bf16", "int8", "int4"}))
+  std::vector<std::string> formats;
+  for (const WeightFormat format : kWeightFormats) formats.emplace_back(format_name(format));
+  app.add_option("--dtype", options.dtype, "Weights of the shape")
+      ->check(CLI::IsMember(formats))
       ->excludes(model)
       ->capture_default_str();
   app.add_option("--kv", options.kv, "The KV cache of whole texts: int8 or fp8 [16 bits]")

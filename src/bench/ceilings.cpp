@@ -65,7 +65,7 @@ double operations_per_second(Backend& backend, WeightFormat weights, DType activ
     const Buffer x = random_elements(backend, activations, n * n);
     const Buffer w =
         random_elements(backend, stored_type(weights), 4 * n * stored_columns(weights, n));
-    const ScaleShape scale = scale_shape(weights, n);
+    const ScaleShape scale = scale_shape(weights);
     const Buffer scales =
         random_elements(backend, stored_type(scale.format), 4 * n * scale.columns);
     const Buffer out = backend.allocate(static_cast<size_t>(4 * n * n) * dtype_size(activations));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -189,6 +190,24 @@ void fill_bytes(std::span<std::byte> out, Random random) {
   }
 }
 
+constexpr std::byte kE4m3Nan{0x7f};
+
+// Of any group: so that its values reach about `span`.
+std::array<std::byte, 4> description_of(WeightFormat format, float span) {
+  const std::span<const float> codes = code_values(format);
+  float largest = 0;
+  for (const float value : codes) largest = std::isnan(value) ? largest : std::max(largest, value);
+  if (format == WeightFormat::mxfp4) {
+    constexpr int kBias = 127;
+    return {static_cast<std::byte>(kBias + std::ilogb(span / largest))};
+  }
+  auto word = std::bit_cast<uint32_t>(span / largest);
+  if (packed_layout(format).element_bits == 4 && format != WeightFormat::nf4) {
+    word = std::bit_cast<uint32_t>(2 * span / largest) >> 16 << 16 | 8U;
+  }
+  return std::bit_cast<std::array<std::byte, 4>>(word);
+}
+
 void fill_floats(std::span<std::byte> out, DType dtype, float center, float spread, Random random) {
   const size_t count = out.size() / dtype_size(dtype);
   for (size_t i = 0; i < count; ++i) {
@@ -196,12 +215,34 @@ void fill_floats(std::span<std::byte> out, DType dtype, float center, float spre
   }
 }
 
-// `span`: of the elements of the last matrix, to both sides of 0; of scales, what they are about.
-void fill(const TensorPlan& plan, float span, std::span<std::byte> out, const Random& random) {
+// Bytes of a matrix of codes, from byte `offset` on, whose values reach about `span`.
+void fill_codes(const TensorPlan& plan, uint64_t offset, float span, std::span<std::byte> out,
+                const Random& random) {
+  fill_bytes(out, random);
+  const WeightFormat format = plan.format;
+  const auto row = static_cast<uint64_t>(row_bytes(format, plan.columns()));
+  const auto block = static_cast<uint64_t>(packed_block_bytes(format));
+  const std::array<std::byte, 4> description = description_of(format, span);
+  const auto period = static_cast<uint64_t>(packed_layout(format).group_bytes);
+  for (std::byte& value : out) {
+    const uint64_t in_block = offset++ % row % block;
+    if (in_block < static_cast<uint64_t>(described_bytes(format))) {
+      value = description[in_block % period];
+    } else if (format == WeightFormat::fp8 && (value & kE4m3Nan) == kE4m3Nan) {
+      value = std::byte{};
+    }
+  }
+}
+
+// `offset`: of the first byte. `span`: of the elements of the last matrix, to both sides of 0; of
+// scales, what they are about.
+void fill(const TensorPlan& plan, uint64_t offset, float span, std::span<std::byte> out,
+          const Random& random) {
   switch (plan.role) {
     case TensorRole::table:
       return fill_floats(out, plan.stored_as(), 0, 1, random);
     case TensorRole::matrix:
+      if (is_coded(plan.format)) return fill_codes(plan, offset, span, out, random);
       if (!is_float(plan.format)) return fill_bytes(out, random);
       return fill_floats(out, plan.stored_as(), 0, span, random);
     case TensorRole::scales:
@@ -241,7 +282,7 @@ ModelConfig named_shape(std::string_view name, WeightFormat format) {
     config.weight_format = format;
     // What most of a model's error would come from keeps eight bits.
     config.output_format = format == WeightFormat::int4 ? WeightFormat::int8 : format;
-    config.rotated = !is_float(format);
+    config.rotated = is_integer(format);
     config.values_rotated = config.rotated;
     config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
     return config;
@@ -262,7 +303,7 @@ RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
 
 void RandomModel::make_piece(size_t t, uint64_t piece, std::span<std::byte> out) const {
   const Random random(seed_ ^ (uint64_t{t} << 40) ^ (piece << 20));
-  fill(plans_[t], spans_[t], out, random);
+  fill(plans_[t], piece * kPiece, spans_[t], out, random);
 }
 
 void RandomModel::make_part(size_t t, uint64_t offset, std::span<std::byte> out) const {

@@ -39,15 +39,6 @@ std::string read_prompt(const RunOptions& options) {
   return text;
 }
 
-// What the model recommends.
-Request recommended_by(const EngineInfo& model) {
-  return {.prompt = {},
-          .max_tokens = model.max_tokens,
-          .min_tokens = model.min_tokens,
-          .sampling = model.sampling,
-          .search = model.search};
-}
-
 // What can be known without the model.
 void validate_before_loading(const RunOptions& options) {
   constexpr int64_t kAny = std::numeric_limits<int32_t>::max();
@@ -95,7 +86,7 @@ LoadedEngine load(const RunOptions& options) {
     std::fprintf(stderr, "device: %s\n", loaded.info().device.c_str());
   }
   tell_of_plain_layers(engine.kv, loaded.info());
-  const Request recommended = recommended_by(loaded.info());
+  const Request recommended = recommended_request(loaded.info());
   Request prototype = options.request;
   recommend(recommended, options.given, prototype);
   // A batch's lines may say something else.

@@ -10,6 +10,7 @@
 #include "cli/setting_options.h"
 #include "engine/memory_plan.h"
 #include "engine/within.h"
+#include "program/input.h"
 #include "program/option_values.h"
 #include "support/printable.h"
 
@@ -93,6 +94,29 @@ void add_measurement_options(CLI::App& app, RunOptions& options) {
       ->type_name("MODEL");
 }
 
+// What answers must be: one of three.
+void add_rule_options(CLI::App& app, Request& request) {
+  const auto add = [&](const char* name, OutputRule::Kind kind, const char* help) {
+    const bool is_file = kind != OutputRule::Kind::regex;
+    const auto read = [&request, kind, is_file, name](const std::string& value) {
+      const std::string text = is_file ? read_text_file(value, name) : value;
+      request.rule = OutputRule{.kind = kind, .text = text};
+    };
+    CLI::Option* option = app.add_option_function<std::string>(name, read, help);
+    option->group(kGeneration)->type_name(is_file ? "FILE" : "PATTERN");
+    if (!is_file) option->check(utf8_text());
+    return option;
+  };
+  CLI::Option* schema = add("--json-schema", OutputRule::Kind::json_schema,
+                            "Answer in JSON that is valid under the schema in FILE");
+  CLI::Option* regex = add("--regex", OutputRule::Kind::regex,
+                           "Answer with what matches the regular expression as a whole");
+  CLI::Option* grammar = add("--grammar", OutputRule::Kind::grammar,
+                             "Answer with a text of the grammar in FILE (GBNF or Lark)");
+  schema->excludes(regex)->excludes(grammar);
+  regex->excludes(grammar);
+}
+
 void add_generation_options(CLI::App& app, Request& request) {
   add_setting_options(app, kGeneration, request);
   add_logit_bias(app, request.sampling.logit_bias);
@@ -104,6 +128,7 @@ void add_generation_options(CLI::App& app, Request& request) {
       ->allow_extra_args(false);
   app.add_flag("--ignore-eos", request.ignore_eos, "Go on when the model ends its text")
       ->group(kGeneration);
+  add_rule_options(app, request);
   add_setting_options(app, "Beam search", request);
 
   app.add_option("--source-lang", request.source_language,

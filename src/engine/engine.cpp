@@ -19,6 +19,7 @@
 #include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
+#include "engine/rule_cache.h"
 #include "engine/scheduler.h"
 #include "support/machine.h"
 #include "support/random_seed.h"
@@ -155,6 +156,7 @@ struct Inbox {
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
       : model(path, options, 1),
+        rule_cache(*model.tokenizer, model.config.vocab),
         context_option(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
         scheduler(*model.runner, scheduler_limits(model, options)) {
     try {
@@ -205,6 +207,7 @@ struct Engine::Impl {
   void publish();
 
   LoadedModel model;
+  mutable RuleCache rule_cache;
   std::string context_option;  // which made the context smaller than the model's
   std::optional<ChatTemplate> chat;
   std::string chat_error;  // why the model's own template is none
@@ -352,6 +355,13 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   rules.shown.all = request.show_special;
   rules.stop = request.stop;
   rules.stop_tokens = request.stop_tokens;
+  if (request.rule) {
+    if (model.answers) {
+      throw UsageError("models that have an encoder follow no rule of output; leave it out");
+    }
+    rules.rule = rule_cache.compile(*request.rule);
+    rules.strip_start = false;  // the text is what the rule says
+  }
   // Samples are compared by their likelihood.
   rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
   return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer);
@@ -477,8 +487,12 @@ void Engine::Impl::on_token(const Part& part, Clock::time_point now) {
   job.last_token = now;
   if (!job.first_token) job.first_token = now;
   if (!job.callbacks.on_delta) return;
-  job.callbacks.on_delta(
-      {.sample = part.sample, .token = part.group->newest_token(), .text = part.group->write()});
+  const std::string_view text = part.group->write();
+  job.callbacks.on_delta({.sample = part.sample,
+                          .token = part.group->newest_token(),
+                          .text = text,
+                          .logprobs = job.logprobs < 0 ? std::span<const PositionLogprobs>()
+                                                       : part.group->logprobs()});
 }
 
 void Engine::Impl::end_part(const Part& part) {
@@ -557,6 +571,10 @@ std::string Engine::chat_text(const ChatPrompt& prompt) const {
 
 std::string Engine::token_text(int32_t token) const {
   return valid_utf8(impl_->model.tokenizer->token_bytes(token));
+}
+
+std::string Engine::token_bytes(int32_t token) const {
+  return impl_->model.tokenizer->token_bytes(token);
 }
 
 bool Engine::can_chat() const { return impl_->chat.has_value(); }
@@ -655,6 +673,14 @@ Result Engine::generate(Request request, const std::function<bool(std::string_vi
     if (!text.empty()) (void)on_text(text);
     return std::move(*stream->result);
   }
+}
+
+Request recommended_request(const EngineInfo& info) {
+  return {.prompt = {},
+          .max_tokens = info.max_tokens,
+          .min_tokens = info.min_tokens,
+          .sampling = info.sampling,
+          .search = info.search};
 }
 
 std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_view text,

@@ -31,6 +31,7 @@ struct EngineInfo {
   int32_t slots = 0;
   int64_t kv_tokens = 0;
   int32_t chunk = 0;
+  int64_t vocab = 0;  ///< token ids of answers are below it
   double load_seconds = 0;
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
@@ -44,6 +45,9 @@ struct EngineInfo {
   int64_t max_tokens = -1;  ///< of an answer; -1: no limit
   int64_t min_tokens = 0;
 };
+
+/// A request of the model, without a prompt yet, as its makers recommend it.
+Request recommended_request(const EngineInfo& info);
 
 /// Counts since the engine was made.
 struct EngineStats {
@@ -89,6 +93,8 @@ class Engine {
   [[nodiscard]] std::string detokenize(std::span<const int32_t> tokens) const;
   /// The text of a token alone, with U+FFFD for what is not a whole character.
   [[nodiscard]] std::string token_text(int32_t token) const;
+  /// The bytes of a token alone, which need not be whole characters.
+  [[nodiscard]] std::string token_bytes(int32_t token) const;
   /// Whether the model has a chat template.
   [[nodiscard]] bool can_chat() const;
   /// Whether it has one that knows the variable "tools" or "documents".

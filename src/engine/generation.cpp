@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/runner.h"
+#include "support/error.h"
 #include "support/utf8.h"
 
 namespace faststream {
@@ -75,6 +76,7 @@ Generation::Generation(const GenerationRules& rules, const Tokenizer& tokenizer,
       edits_[use->second.edit].repetition = rules.sampling.repetition_penalty;
     }
   }
+  if (rules.rule) matcher_.emplace(rules.rule);
   forbid();
 }
 
@@ -84,6 +86,10 @@ SamplingRow Generation::sampling_row() const {
   row.n_logprobs = rules_->logprobs;
   row.renormalizes = rules_->renormalizes;
   row.edits = row_edits_.empty() ? edits_ : row_edits_;
+  if (matcher_) {
+    if (mask_.empty()) make_mask();
+    row.mask = mask_;
+  }
   return row;
 }
 
@@ -133,7 +139,10 @@ void Generation::accept(SampledToken&& sampled) {
     for (const LogProbability& p : sampled.top) position.top.push_back({p.token, p.value});
     output_.logprobs.push_back(std::move(position));
   }
-  if (is_end(token)) {
+  if (matcher_ && !is_end(token)) follow_rule(token);
+  if (finished_) {
+    // Nothing can follow by the rule.
+  } else if (is_end(token)) {
     end(is_own_end(token) ? FinishReason::eos : FinishReason::stop_token);
   } else {
     if (has_penalties(rules_->sampling)) count(token);
@@ -202,6 +211,38 @@ void Generation::count(int32_t token) {
   edits_[use.edit].repetition = params.repetition_penalty;
   edits_[use.edit].bias =
       use.bias - params.presence_penalty - params.frequency_penalty * static_cast<float>(use.count);
+}
+
+void Generation::follow_rule(int32_t token) {
+  mask_.clear();
+  if (!matcher_->accept(token)) {
+    throw Error("token " + std::to_string(token) + " does not fit the rule of output");
+  }
+  if (matcher_->complete() && !matcher_->goes_on()) end(FinishReason::eos);
+}
+
+void Generation::make_mask() const {
+  mask_.resize(matcher_->words());
+  matcher_->mask(mask_);
+  const auto word = [this](int32_t token) -> uint32_t& {
+    return mask_[static_cast<size_t>(token) / 32];
+  };
+  const auto bit = [](int32_t token) { return 1U << static_cast<uint32_t>(token) % 32U; };
+  const TokenizerConfig& config = tokenizer_->config();
+  // The text would be without the space that its first token begins with.
+  if (output_.tokens.empty() && !config.keep_leading_space && begins_text(*rules_, *tokenizer_)) {
+    for (int32_t token = 0; token < tokenizer_->vocab_size(); ++token) {
+      if (tokenizer_->token_bytes(token).starts_with(' ')) word(token) &= ~bit(token);
+    }
+  }
+  for (const int32_t token : rules_->end_tokens) word(token) &= ~bit(token);
+  if (matcher_->complete()) {
+    for (const int32_t token : ending_tokens(*rules_, *tokenizer_)) word(token) |= bit(token);
+  }
+  if (std::ranges::all_of(mask_, [](uint32_t w) { return w == 0; })) {
+    mask_.clear();
+    throw Error("no token of the model's fits the rule of output after the text so far");
+  }
 }
 
 // Notes what may not come next.

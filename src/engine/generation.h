@@ -14,6 +14,7 @@
 #include "backend/backend.h"
 #include "engine/request.h"
 #include "engine/sequence_group.h"
+#include "text/rules/output_rule.h"
 #include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
@@ -38,7 +39,8 @@ struct GenerationRules {
   std::optional<int32_t> last;              ///< likewise
   std::vector<std::vector<int32_t>> never;  ///< likewise
   bool renormalizes = false;                ///< likewise
-  int32_t logprobs = -1;     ///< as Request has it; 0 at least when samples are compared
+  int32_t logprobs = -1;  ///< as Request has it; 0 at least when samples are compared
+  std::shared_ptr<const rules::CompiledRule> rule = {};  ///< of the text; null: any
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
 
   /// The tokens of what the user asked.
@@ -67,7 +69,8 @@ class Generation {
   [[nodiscard]] const GenerationRules& rules() const { return *rules_; }
   [[nodiscard]] int32_t sample() const { return sample_; }
 
-  /// How the next token is drawn. Its edits are valid until the next accept().
+  /// How the next token is drawn. Its edits and mask are valid until the next accept(). Throws
+  /// Error where no token fits the rule.
   [[nodiscard]] SamplingRow sampling_row() const;
   /// The logarithm of a token's probability from what the edits of sampling_row() made of it, and
   /// renormalizing added.
@@ -101,6 +104,8 @@ class Generation {
   void append(std::string_view text);
   void count(int32_t token);
   void forbid();
+  void follow_rule(int32_t token);
+  void make_mask() const;
   [[nodiscard]] bool is_end(int32_t token) const;
   // Whether it would be the model's end, not a stop token of the request.
   [[nodiscard]] bool is_own_end(int32_t token) const;
@@ -124,6 +129,9 @@ class Generation {
   };
   std::unordered_map<int32_t, Use> uses_;  // tokens that have an edit
   std::vector<LogitEdit> edits_;
+  std::optional<rules::RuleMatcher> matcher_;  // where the text has a rule
+  mutable std::vector<uint32_t>
+      mask_;                          // of the next token, made when that is to be drawn; or empty
   std::vector<LogitEdit> row_edits_;  // with tokens that may not come next, if there are any
 };
 
@@ -154,6 +162,9 @@ class SampleGroup final : public SequenceGroup {
   }
   std::string_view write() override { return text_.write(); }
   [[nodiscard]] int32_t newest_token() const override { return text_.tokens().back(); }
+  [[nodiscard]] std::span<const PositionLogprobs> logprobs() const override {
+    return text_.output().logprobs;
+  }
   void finish(FinishReason reason) override { text_.finish(reason); }
   [[nodiscard]] bool finished() const override { return text_.finished(); }
   std::vector<Output> take_outputs() override;

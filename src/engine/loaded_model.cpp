@@ -5,6 +5,7 @@
 
 #include "backend/batch.h"
 #include "engine/default_sampling.h"
+#include "engine/kv_groups.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -54,8 +55,11 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   }
   MemoryPlan plan;
   place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
-    plan =
-        plan_memory(config, wanted, weight_bytes(), max_logits, figures_of(*backend, config, kv));
+    BackendFigures figures = figures_of(*backend, config, kv);
+    figures.free_bytes =
+        static_cast<size_t>(static_cast<double>(figures.free_bytes) * options.memory_part);
+    if (options.memory > 0) figures.free_bytes = std::min(figures.free_bytes, options.memory);
+    plan = plan_memory(config, wanted, weight_bytes(), max_logits, figures);
     runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
   });
   info = {.device = backend->description(),
@@ -64,6 +68,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .slots = plan.slots,
           .kv_tokens = plan.kv_tokens,
           .chunk = plan.chunk,
+          .vocab = config.vocab,
           .load_seconds = load_seconds,
           .weight_bytes = weight_bytes(),
           .kv_bytes = runner->kv_bytes(),

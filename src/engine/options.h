@@ -21,6 +21,8 @@ struct EngineOptions {
   /// scale for each token and head. Those with windows, latents, sinks, and all of models with an
   /// encoder stay as they are without: in 16 bits, or in the 32 of a model's f32 weights.
   std::string kv = {};
+  size_t memory = 0;       ///< bytes of the device's for weights and cache; 0: what is free
+  double memory_part = 1;  ///< of what is free, the part that may be taken; others get the rest
   /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
   /// time that the step takes limits them.
   int32_t chunk = 0;

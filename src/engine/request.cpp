@@ -43,6 +43,12 @@ void validate(const Request& request, int64_t vocab, int64_t prompt_vocab) {
                      " beams cannot return " + std::to_string(request.n) +
                      " texts; give a smaller n or more beams");
   }
+  if (request.rule && request.search.beams > 1) {
+    throw UsageError("a beam search cannot follow a rule of output; give one beam");
+  }
+  if (request.rule && request.sampling.no_repeat_ngram > 0) {
+    throw UsageError("no_repeat_ngram may forbid what a rule of output asks for; leave one out");
+  }
   if (request.stop.size() > kMaxStops || request.stop_tokens.size() > kMaxStops) {
     throw UsageError("a request can have at most " + std::to_string(kMaxStops) +
                      " stop strings and as many stop tokens");

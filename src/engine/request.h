@@ -23,6 +23,19 @@ using RequestId = uint64_t;
 /// model's chat template).
 using Prompt = std::variant<std::vector<int32_t>, std::string, ChatPrompt>;
 
+/// What the text of an answer must be, byte by byte (docs/output-rules.md). The text is without
+/// special tokens, and ends where the rule lets it: the model chooses, unless nothing can follow.
+struct OutputRule {
+  enum class Kind {
+    json_schema,  ///< `text` is a schema (2020-12); members come in the schema's order
+    json_object,  ///< any JSON object; `text` is empty
+    regex,        ///< the whole answer matches `text` (ECMA-262)
+    grammar,      ///< `text` is a GBNF grammar, as llama.cpp has them, or Lark, as llguidance does
+  };
+  Kind kind = Kind::json_object;
+  std::string text;
+};
+
 struct Request {
   Prompt prompt;
   int64_t max_tokens = -1;  ///< of each sample; -1: until the model ends or the context is full
@@ -42,6 +55,8 @@ struct Request {
   bool parse_special = false;  ///< spellings of special tokens in the prompt become those tokens
   std::vector<std::string> stop = {};     ///< texts that end an answer; they are not part of it
   std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own
+  /// Not with a beam search, no_repeat_ngram, or a model that has an encoder.
+  std::optional<OutputRule> rule = {};
   int32_t n = 1;        ///< samples to return, at most 128; of a beam search: of its texts the best
   int32_t best_of = 0;  ///< samples to draw, of which the n likeliest are returned; 0: n
   int32_t logprobs = -1;  ///< -1: none; 0: of the chosen tokens; up to 20: also of the likeliest
@@ -52,7 +67,7 @@ struct Request {
 void validate(const Request& request, int64_t vocab, int64_t prompt_vocab);
 
 enum class FinishReason {
-  eos,          ///< the model ended its text (an end-of-sequence token)
+  eos,          ///< the model ended its text (an end-of-sequence token), or its rule did
   stop_string,  ///< one of the stop strings came up
   stop_token,   ///< one of the stop tokens did
   length,       ///< max_tokens were generated
@@ -105,6 +120,8 @@ struct Delta {
   int32_t sample = 0;     ///< 0 to best_of - 1
   int32_t token = 0;      ///< the newest token, of a beam search the best beam's
   std::string_view text;  ///< what can be printed now: whole characters, perhaps none
+  /// Of a sample's tokens so far, one a token, if logprobs >= 0; none of a beam search.
+  std::span<const PositionLogprobs> logprobs = {};
 };
 
 /// How far the processing of a prompt has come.

@@ -53,6 +53,9 @@ class SequenceGroup {
   /// The last token of its only or its best text, which has one.
   [[nodiscard]] virtual int32_t newest_token() const = 0;
 
+  /// Of an only text's tokens so far, where they are asked for.
+  [[nodiscard]] virtual std::span<const PositionLogprobs> logprobs() const { return {}; }
+
   /// Ends the group; nothing if it has ended.
   virtual void finish(FinishReason reason) = 0;
   [[nodiscard]] virtual bool finished() const = 0;

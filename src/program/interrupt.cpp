@@ -18,14 +18,16 @@ namespace {
 
 constexpr std::array kInterrupts = {SIGINT, SIGTERM, SIGHUP};
 
-volatile std::sig_atomic_t interrupt_flag = 0;
-volatile std::sig_atomic_t terminate_flag = 0;
+// Atomic, as a handler runs on any thread.
+std::atomic<bool> interrupt_flag = false;
+std::atomic<bool> terminate_flag = false;
 std::atomic<int> event = -1;  // counts signals; what a handler writes to
-static_assert(std::atomic<int>::is_always_lock_free, "signal handlers read it");
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free,
+              "signal handlers use them");
 
 void handle(int signal) {
   const int saved = errno;
-  (signal == SIGINT ? interrupt_flag : terminate_flag) = 1;
+  (signal == SIGINT ? interrupt_flag : terminate_flag) = true;
   if (event >= 0) eventfd_write(event, 1);
   errno = saved;
 }
@@ -67,12 +69,12 @@ void survive_interrupts() {
 }
 
 void clear_interrupt() {
-  interrupt_flag = 0;
+  interrupt_flag = false;
   eventfd_t count = 0;
-  if (terminate_flag == 0 && event >= 0) eventfd_read(event, &count);
+  if (!terminate_flag && event >= 0) eventfd_read(event, &count);
 }
 
-bool interrupted() { return interrupt_flag != 0 || terminate_flag != 0; }
+bool interrupted() { return interrupt_flag || terminate_flag; }
 
 void check_interrupted() {
   if (interrupted()) throw Interrupted();

@@ -1,5 +1,6 @@
 #include "support/base64.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -43,6 +44,22 @@ std::optional<std::string> decode_base64(std::string_view text) {
   }
   if (bits != 0) return std::nullopt;  // bits of no byte
   return bytes;
+}
+
+std::string encode_base64(std::string_view bytes) {
+  std::string text;
+  text.reserve((bytes.size() + 2) / 3 * 4);
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t bits = 0;
+    const size_t n = std::min<size_t>(bytes.size() - i, 3);
+    for (size_t j = 0; j < 3; ++j) {
+      bits = bits << 8 | (j < n ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+    }
+    for (size_t digit = 0; digit < 4; ++digit) {
+      text += digit <= n ? kDigits[bits >> (18 - 6 * digit) & 63] : '=';
+    }
+  }
+  return text;
 }
 
 }  // namespace faststream

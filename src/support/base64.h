@@ -10,4 +10,7 @@ namespace faststream {
 /// The bytes that `text` stands for, "=" at its end included; nothing when it is no Base64.
 std::optional<std::string> decode_base64(std::string_view text);
 
+/// Its inverse, padded with "=".
+std::string encode_base64(std::string_view bytes);
+
 }  // namespace faststream

@@ -53,6 +53,13 @@ nlohmann::json parse_python_json_object(std::string_view text, std::string_view 
 void dismantle(nlohmann::json& value) noexcept;
 void dismantle(nlohmann::ordered_json& value) noexcept;
 
+/// Whether an object has the member, and it is not null.
+template <typename Json>
+bool has_value(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && !found->is_null();
+}
+
 /// A JSON value with its place, to read members and elements of known types from. What is not as
 /// asked for throws Error: `WHERE: "rope.theta" is not a number; ADVICE`. Cheap to copy.
 class JsonView {

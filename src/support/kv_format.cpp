@@ -2,22 +2,14 @@
 
 #include <algorithm>
 
+#include "support/small_floats.h"
+
 namespace faststream {
 namespace {
 
 constexpr uint32_t kInfinity = 0x7f800000;
 
 uint32_t magnitude_bits(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffffU; }
-
-// As Float16 rounds: below the smallest normal number adding 2^14 rounds to the subnormals' grid.
-uint8_t to_e4m3(float x) {
-  const uint32_t magnitude = magnitude_bits(x);
-  const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14F) -
-                             std::bit_cast<uint32_t>(0x1p14F);
-  const uint32_t normal = (magnitude + 0x7ffffU + ((magnitude >> 20) & 1U) - (120U << 23)) >> 20;
-  const uint32_t sign = (std::bit_cast<uint32_t>(x) >> 24) & 0x80U;
-  return static_cast<uint8_t>(sign | (magnitude < 0x3c800000U ? subnormal : normal));
-}
 
 }  // namespace
 

@@ -24,12 +24,20 @@ enum class WeightFormat : uint8_t {
   bf16,
   int8,  ///< signed bytes q, and a float32 scale for each row: scale · q
   int4,  ///< the same with bytes of few levels, kInt4Group columns at a time: see Int4Levels
+  // Codes of floats, groups of columns with a scale: see CodedGroups.
+  fp8,        ///< E4M3 (arXiv:2209.05433), a float32 for 128 columns
+  mxfp4,      ///< E2M1, a power of two for 32 (OCP Microscaling Formats 1.0)
+  nf4,        ///< quantiles of a normal distribution (arXiv:2305.14314), a float32 for 64
+  int4_g32,   ///< integers of four bits, a float and a zero point for 32,
+  int4_g64,   ///< for 64,
+  int4_g128,  ///< for 128
 };
-inline constexpr std::array kWeightFormats = {WeightFormat::f32, WeightFormat::f16,
-                                              WeightFormat::bf16, WeightFormat::int8,
-                                              WeightFormat::int4};
+inline constexpr std::array kWeightFormats = {
+    WeightFormat::f32,      WeightFormat::f16,      WeightFormat::bf16,     WeightFormat::int8,
+    WeightFormat::int4,     WeightFormat::fp8,      WeightFormat::mxfp4,    WeightFormat::nf4,
+    WeightFormat::int4_g32, WeightFormat::int4_g64, WeightFormat::int4_g128};
 
-/// The name users see and type: "f32", "f16", "bf16", "int8", "int4".
+/// The name users see and type: "f32", "int4", "int4-g128".
 constexpr std::string_view format_name(WeightFormat format) {
   switch (format) {
     case WeightFormat::f32:
@@ -42,6 +50,18 @@ constexpr std::string_view format_name(WeightFormat format) {
       return "int8";
     case WeightFormat::int4:
       return "int4";
+    case WeightFormat::fp8:
+      return "fp8";
+    case WeightFormat::mxfp4:
+      return "mxfp4";
+    case WeightFormat::nf4:
+      return "nf4";
+    case WeightFormat::int4_g32:
+      return "int4-g32";
+    case WeightFormat::int4_g64:
+      return "int4-g64";
+    case WeightFormat::int4_g128:
+      return "int4-g128";
   }
   return "?";
 }
@@ -66,6 +86,12 @@ constexpr DType stored_type(WeightFormat format) {
     case WeightFormat::int8:
       return DType::i8;
     case WeightFormat::int4:
+    case WeightFormat::fp8:
+    case WeightFormat::mxfp4:
+    case WeightFormat::nf4:
+    case WeightFormat::int4_g32:
+    case WeightFormat::int4_g64:
+    case WeightFormat::int4_g128:
       return DType::packed;
   }
   return DType::f32;
@@ -107,23 +133,93 @@ struct Int4Levels {
   [[nodiscard]] constexpr int32_t operator[](int32_t q) const { return step * q - offset; }
 };
 
-inline constexpr int64_t kInt4Group = 32;       ///< columns with the same levels
-inline constexpr int64_t kInt4GroupBytes = 16;  ///< their q, in order: the first half in low halves
-inline constexpr int64_t kInt4Block = 512;      ///< columns whose groups are stored together:
-inline constexpr int64_t kInt4CodeBytes = 16;   ///< a byte for each group, then their elements
+inline constexpr int64_t kPackedBlock = 512;  ///< columns
+inline constexpr int64_t kPackedStep = 32;    ///< a row's last block is a multiple of it
+
+/// How a format of type DType::packed stores a row: block after block of kPackedBlock columns, of
+/// first what describes its groups, then their elements. Elements of four bits come 32 columns
+/// in 16 bytes: the first half in low halves of bytes, the second in high ones. Codes of floats:
+/// see coded_place().
+struct PackedLayout {
+  int64_t group = kPackedBlock;  ///< columns that have a description together
+  int64_t group_bytes = 0;       ///< of the description
+  int64_t element_bits = 8;
+};
+constexpr PackedLayout packed_layout(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::int4:
+    case WeightFormat::mxfp4:
+      return {32, 1, 4};
+    case WeightFormat::nf4:
+    case WeightFormat::int4_g64:
+      return {64, 4, 4};
+    case WeightFormat::int4_g32:
+      return {32, 4, 4};
+    case WeightFormat::int4_g128:
+      return {128, 4, 4};
+    case WeightFormat::fp8:
+      return {128, 4, 8};
+    default:
+      return {};
+  }
+}
+
+/// Bytes of a block's descriptions of groups: all of them, even where the row has fewer.
+constexpr int64_t described_bytes(WeightFormat format) {
+  const PackedLayout layout = packed_layout(format);
+  return kPackedBlock / layout.group * layout.group_bytes;
+}
+/// Bytes of a whole block: a multiple of 16, as all rows are.
+constexpr int64_t packed_block_bytes(WeightFormat format) {
+  return described_bytes(format) + kPackedBlock * packed_layout(format).element_bits / 8;
+}
+
+inline constexpr int64_t kInt4Group = packed_layout(WeightFormat::int4).group;
+inline constexpr int64_t kInt4GroupBytes = kInt4Group / 2;  ///< its elements
+inline constexpr int64_t kInt4Block = kPackedBlock;
+inline constexpr int64_t kInt4CodeBytes = described_bytes(WeightFormat::int4);
+inline constexpr int64_t kInt4BlockBytes = packed_block_bytes(WeightFormat::int4);
+
+/// Whether elements are codes of floats, in groups with a scale each. Products take inputs beside
+/// them as they are, and the floats rounded to the inputs' type.
+constexpr bool is_coded(WeightFormat format) {
+  return stored_type(format) == DType::packed && format != WeightFormat::int4;
+}
+
+/// Where codes of floats are among their step's, those of four bits among its first half's or its
+/// second's: of sixteen columns the first eight and the others by turns. So what a thread brings to
+/// the tensor cores' registers (columns 2t, 2t + 1, 2t + 8 and 2t + 9) is a word.
+constexpr int64_t coded_place(int64_t column) {
+  return column / 16 * 16 + column % 8 * 2 + column / 8 % 2;
+}
+
+/// What the codes of a group mean: (value of the code - zero) · scale, in float32.
+struct CodedGroup {
+  float scale = 0;
+  float zero = 0;  ///< of int4_g32 and its like, 0 to 15
+
+  /// From the bytes that describe the group: of mxfp4 E8M0, of fp8 and nf4 a float32, of the
+  /// others a float32 whose lowest four bits are the zero point, not the scale's: enough for scales
+  /// that are floats of 16 bits.
+  CodedGroup(WeightFormat format, const std::byte* description);
+};
+
+/// The values of all codes of a format that is_coded(): 16 or 256. E4M3 has no infinities; two are
+/// NaN.
+std::span<const float> code_values(WeightFormat format);
 
 /// Columns that are stored together: a part of a row begins at a multiple of them.
 constexpr int64_t group_columns(WeightFormat format) {
-  return format == WeightFormat::int4 ? kInt4Block : 1;
+  return stored_type(format) == DType::packed ? kPackedBlock : 1;
 }
 
-/// Elements of the stored type for so many columns. A row's last block is as long as its groups;
-/// its last group is stored whole.
+/// Elements of the stored type for so many columns.
 constexpr int64_t stored_columns(WeightFormat format, int64_t cols) {
-  if (format != WeightFormat::int4) return cols;
-  const int64_t blocks = (cols + kInt4Block - 1) / kInt4Block;
-  const int64_t groups = (cols + kInt4Group - 1) / kInt4Group;
-  return blocks * kInt4CodeBytes + groups * kInt4GroupBytes;
+  if (stored_type(format) != DType::packed) return cols;
+  const int64_t blocks = (cols + kPackedBlock - 1) / kPackedBlock;
+  const int64_t steps = (cols + kPackedStep - 1) / kPackedStep;
+  return blocks * described_bytes(format) +
+         steps * kPackedStep * packed_layout(format).element_bits / 8;
 }
 
 /// Bytes of so many columns of a row, without its scales.
@@ -138,7 +234,7 @@ struct ScaleShape {
 
   [[nodiscard]] int64_t row_bytes() const { return faststream::row_bytes(format, columns); }
 };
-constexpr ScaleShape scale_shape(WeightFormat format, [[maybe_unused]] int64_t cols) {
+constexpr ScaleShape scale_shape(WeightFormat format) {
   return is_integer(format) ? ScaleShape{WeightFormat::f32, 1} : ScaleShape{};
 }
 

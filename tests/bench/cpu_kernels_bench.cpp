@@ -39,6 +39,7 @@ constexpr Shape kAttentionOut{"attention_out", 2048, 2048};
 constexpr Shape kGateUp{"gate_up", 16384, 2048};
 constexpr Shape kDown{"down", 2048, 8192};
 constexpr Shape kOutput{"output", 32000, 2048};
+constexpr Shape kSquare{"square", 4096, 4096};
 
 Backend& backend() {
   static const std::unique_ptr<Backend> instance = [] {
@@ -65,8 +66,7 @@ class Weights {
       : bytes_(static_cast<size_t>(shape.out * row_bytes(format, shape.in))),
         copies_(std::max<size_t>(1, (kWorkingSet + bytes_ - 1) / bytes_)),
         memory_(backend().allocate(bytes_ * copies_)),
-        scales_(static_cast<size_t>(shape.out * scale_shape(format, shape.in).row_bytes()) / 4,
-                0.001F) {
+        scales_(static_cast<size_t>(shape.out * scale_shape(format).row_bytes()) / 4, 0.001F) {
     std::mt19937 random(1);
     std::uniform_real_distribution<float> uniform(-0.05F, 0.05F);
     // A short random pattern suffices: the speed does not depend on values, but denormals would
@@ -83,10 +83,11 @@ class Weights {
       std::memcpy(memory_.get() + at, pattern.data(),
                   std::min(pattern.size(), bytes_ * copies_ - at));
     }
+    if (is_coded(format)) describe_groups(format, shape);
     weight_.format = format;
     weight_.rows = shape.out;
     weight_.cols = shape.in;
-    weight_.scales = is_float(format) ? nullptr : scales_.data();
+    weight_.scales = is_integer(format) ? scales_.data() : nullptr;
   }
 
   /// The next copy.
@@ -97,6 +98,25 @@ class Weights {
   [[nodiscard]] size_t bytes() const { return bytes_; }
 
  private:
+  /// Scales of 2^-7, zero points of 0.
+  void describe_groups(WeightFormat format, const Shape& shape) {
+    const auto rows = static_cast<size_t>(row_bytes(format, shape.in));
+    const auto block = static_cast<size_t>(packed_block_bytes(format));
+    const auto described = static_cast<size_t>(described_bytes(format));
+    constexpr float kScale = 0x1p-7F;
+    for (size_t row = 0; row < bytes_ * copies_; row += rows) {
+      for (size_t at = row; at < row + rows; at += block) {
+        if (format == WeightFormat::mxfp4) {
+          std::memset(memory_.get() + at, 127 - 7, described);
+          continue;
+        }
+        for (size_t i = 0; i < described; i += sizeof kScale) {
+          std::memcpy(memory_.get() + at + i, &kScale, sizeof kScale);
+        }
+      }
+    }
+  }
+
   size_t bytes_;
   size_t copies_;
   Buffer memory_;
@@ -539,6 +559,15 @@ void register_all() {
             ->UseRealTime()
             ->MinTime(0.2);
       }
+    }
+  }
+  for (const WeightFormat format : kWeightFormats) {
+    for (const int64_t rows : {1, 2, 4, 6, 8, 32, 128}) {
+      benchmark::RegisterBenchmark(
+          ("formats/" + std::string(format_name(format)) + "/rows:" + std::to_string(rows)).c_str(),
+          [=](benchmark::State& state) { run_product(state, format, kSquare, rows, false); })
+          ->UseRealTime()
+          ->MinTime(0.2);
     }
   }
   for (const WeightFormat format : {WeightFormat::int4, WeightFormat::int8, WeightFormat::bf16}) {

@@ -294,6 +294,16 @@ TEST_F(BenchQuality, RefusesWhatMakesNoSense) {
   EXPECT_NE(twice.err.find("only once"), std::string::npos) << twice.err;
 }
 
+TEST_F(BenchQuality, LeavesNothingBehindWhenItsReaderIsGone) {
+  std::array<int, 2> output{};
+  ASSERT_EQ(pipe2(output.data(), O_CLOEXEC), 0);
+  close(output[0]);
+  const Descriptor null("/dev/null", O_RDWR);
+  const pid_t pid = start_program(command({"-m", model_}), null.fd(), output[1], null.fd());
+  close(output[1]);
+  EXPECT_EQ(wait_for_program(pid), 1);
+}
+
 TEST_F(BenchQuality, LeavesNothingBehindWhenInterrupted) {
   write_bytes(text_, repeat("abcdefghij", 20000));
   std::array<int, 2> output{};

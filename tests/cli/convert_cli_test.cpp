@@ -43,6 +43,37 @@ class ConvertProgram : public testing::Test {
   std::string out_ = folder_ / "m.bin";
 };
 
+TEST_F(ConvertProgram, ShowsFormatsOfCodes) {
+  const ProgramResult converted =
+      convert({model_, "-o", out_, "--dtype", "int4-g64", "--keep", "down=mxfp4"});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_NE(converted.err.find("int4-g64 error relative"), std::string::npos) << converted.err;
+  const ProgramResult shown = run_program({"faststream-convert", "--show", out_});
+  const auto line_of = [&](const std::string& name) {
+    const size_t begin = shown.out.find(name);
+    return shown.out.substr(begin, shown.out.find('\n', begin) - begin);
+  };
+  EXPECT_NE(line_of("layers.1.ffn_down").find("mxfp4"), std::string::npos) << shown.out;
+  EXPECT_NE(line_of("layers.1.ffn_gate_up").find("int4-g64"), std::string::npos) << shown.out;
+}
+
+TEST_F(ConvertProgram, KeepsMoreBitsOfNarrowModelsUnlessToldNotTo) {
+  const auto qkv_with = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {model_, "-o", out_, "--force", "--dtype", "int4", "-q"});
+    EXPECT_EQ(convert(options).err, "");
+    const std::string shown = run_program({"faststream-convert", "--show", out_}).out;
+    const size_t begin = shown.find("layers.0.attention_qkv");
+    return shown.substr(begin, shown.find('\n', begin) - begin);
+  };
+  EXPECT_NE(qkv_with({}).find("int8"), std::string::npos);
+  EXPECT_NE(qkv_with({"--keep", "none"}).find("int4"), std::string::npos);
+  EXPECT_NE(qkv_with({"--keep", "down=int8"}).find("int4"), std::string::npos) << "instead";
+}
+
+TEST_F(ConvertProgram, TakesNoEmptyList) {
+  expect_failure({model_, "-o", out_, "--dtype", "int4", "--keep", ""}, 2, "--keep: is empty");
+}
+
 TEST_F(ConvertProgram, ConvertsShowsAndVerifies) {
   const ProgramResult converted = convert({model_, "-o", out_, "--dtype", "int8"});
   EXPECT_EQ(converted.exit_code, 0);
@@ -176,7 +207,8 @@ TEST_F(ConvertProgram, CalibratesWithAText) {
             std::string::npos)
       << result.err;
   std::filesystem::remove(out_);
-  expect_failure({model_, "-o", out_, "--calibrate", text}, 2, "quantized");
+  expect_failure({model_, "-o", out_, "--calibrate", text}, 2,
+                 "--calibrate: has a meaning only where weights become integers");
   expect_failure({model_, "-o", out_, "--dtype", "int8", "--calibrate", folder_ / "none"}, 1,
                  "--calibrate");
   expect_failure({model_, "-o", out_, "--dtype", "int8", "--imatrix", text}, 1,

@@ -29,8 +29,8 @@ using cli::chat_name;
 using cli::chat_settings;
 using Words = std::set<std::string>;
 
-constexpr std::array<const char*, 3> kPrograms = {"faststream-run", "faststream-convert",
-                                                  "faststream-bench"};
+constexpr std::array<const char*, 4> kPrograms = {"faststream-run", "faststream-convert",
+                                                  "faststream-serve", "faststream-bench"};
 
 std::filesystem::path source_folder() {
   const char* tests = std::getenv("FASTSTREAM_TEST_DATA");
@@ -204,7 +204,8 @@ Words with_files(Words words) {
   return words;
 }
 
-const Words kDtypes = {"f32", "f16", "bf16", "int8"};
+const Words kDtypes = {"f32",   "f16", "bf16",     "int8",     "int4",     "fp8",
+                       "mxfp4", "nf4", "int4-g32", "int4-g64", "int4-g128"};
 
 TEST(Documentation, ManPagesDescribeTheOptionsOfTheHelp) {
   for (const std::string program : kPrograms) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <csignal>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -40,6 +41,29 @@ std::vector<int32_t> tokenize_with_run(const std::string& model, const std::stri
       run_program({"faststream-run", "-m", model, "-p", prompt, "--tokenize"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return nlohmann::json::parse(result.out).get<std::vector<int32_t>>();
+}
+
+TEST(RunCli, AnswersFollowARule) {
+  const TemporaryFolder folder;
+  const std::string schema = folder / "schema.json";
+  std::ofstream(schema) << R"({"type": "object", "properties": {"b": {"type": "integer"},
+      "a": {"enum": ["x", "y"]}}, "required": ["b", "a"], "additionalProperties": false})";
+  const auto run = [](std::vector<std::string> more) {
+    std::vector<std::string> args = {
+        "faststream-run", "-m", demo_model(), "-p",  "One day", "--device", "cpu",
+        "--seed",         "3",  "-n",         "200", "--temp",  "1.5"};
+    args.insert(args.end(), more.begin(), more.end());
+    return run_program(args);
+  };
+  const ProgramResult json = run({"--json-schema", schema});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  const auto value = nlohmann::json::parse(json.out);
+  EXPECT_TRUE(value.at("b").is_number_integer() && value.size() == 2) << json.out;
+  EXPECT_LT(json.out.find("\"b\""), json.out.find("\"a\""));
+  const ProgramResult regex = run({"--regex", "[a-c]{5}(xyz|uvw)"});
+  EXPECT_TRUE(std::regex_match(regex.out, std::regex("[a-c]{5}(xyz|uvw)\n"))) << regex.out;
+  expect_refusal(run({"--regex", "(?=a)"}), 1, "looks ahead");
+  expect_refusal(run({"--regex", "a", "--beams", "2"}), 2, "beam");
 }
 
 class StoriesOn : public DeviceTest {

@@ -6,7 +6,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,8 @@
 #include "convert/weights/read_values.h"
 #include "golden_data.h"
 #include "model_file/model_file.h"
+#include "models/config.h"
+#include "models/tensor_plan.h"
 #include "support/dtype.h"
 #include "support/hash.h"
 #include "unit/convert/checkpoint_files.h"
@@ -49,12 +53,13 @@ class CheckpointGoldenTest : public testing::TestWithParam<std::string> {
     write_bytes(folder_ / "tokenizer.model", tiny_tokenizer(kVocab));
   }
 
-  [[nodiscard]] ModelFile converted(const fs::path& checkpoint) const {
+  [[nodiscard]] ModelFile converted(const fs::path& checkpoint,
+                                    std::optional<WeightFormat> format = WeightFormat::f32) const {
     ConvertOptions options;
     options.checkpoint = checkpoint;
     options.tokenizer = folder_ / "tokenizer.model";
     options.output = folder_ / "model.bin";
-    options.format = WeightFormat::f32;
+    options.format = format;
     options.force = true;
     options.threads = 2;
     convert_checkpoint(options);
@@ -110,6 +115,55 @@ TEST_P(CheckpointGoldenTest, IsConvertedAsACheckpointOfThoseValuesIs) {
     const auto bytes = file.bytes(*file.find(tensor.name));
     ASSERT_EQ(bytes.size(), wanted.size()) << tensor.name;
     EXPECT_EQ(std::memcmp(bytes.data(), wanted.data(), bytes.size()), 0) << tensor.name;
+  }
+}
+
+// What the layers' matrices are where bits are kept; of all others floats. (Scales of ct_w4a16 are
+// f32 with more bits than there is room for.)
+std::optional<WeightFormat> kept_as(const std::string& name) {
+  using enum WeightFormat;
+  static const std::map<std::string, WeightFormat> known = {
+      {"gptq", int4_g32},     {"gptq_v2", int4_g32},   {"awq", int4_g32},
+      {"awq_gemv", int4_g64}, {"ct_mxfp4", mxfp4},     {"ct_fp8_tensor", fp8},
+      {"ct_fp8_rows", fp8},   {"fbgemm_fp8", fp8},     {"fp8_static", fp8},
+      {"modelopt_fp8", fp8},  {"bnb_nf4_double", nf4}, {"pytorch_shards", int4_g32}};
+  const auto found = known.find(name);
+  if (found == known.end()) return std::nullopt;
+  return found->second;
+}
+
+TEST_P(CheckpointGoldenTest, KeepsItsBitsWhereAFormatHoldsThem) {
+  const ModelFile floats = converted(source_);
+  const ModelConfig of_floats = config_from_json(floats.header()["model"], "test");
+  std::map<std::string, std::vector<float>> expected;
+  for (const TensorPlan& plan : tensor_plan(of_floats)) {
+    const auto bytes = floats.bytes(*floats.find(plan.name));
+    std::vector<float>& values = expected[plan.name];
+    values.resize(bytes.size() / sizeof(float));
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+  }
+  const ModelFile file = converted(source_, std::nullopt);
+  const ModelConfig config = config_from_json(file.header()["model"], "test");
+  EXPECT_FALSE(config.rotated);
+  EXPECT_FALSE(config.values_rotated);
+  const auto kept = kept_as(source_.filename().string());
+  if (kept) {
+    EXPECT_EQ(config.weight_format, *kept) << format_name(config.weight_format);
+  } else {
+    EXPECT_TRUE(is_float(config.weight_format)) << format_name(config.weight_format);
+  }
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    if (!is_coded(plan.format)) continue;
+    const std::byte* row = file.bytes(*file.find(plan.name)).data();
+    const std::vector<float>& all = expected.at(plan.name);
+    const auto cols = static_cast<size_t>(plan.columns());
+    std::vector<float> values(cols);
+    for (size_t at = 0; at < all.size(); at += cols) {
+      decode_row(plan.format, row, nullptr, 0, values);
+      ASSERT_EQ(std::memcmp(values.data(), &all[at], cols * sizeof(float)), 0)
+          << plan.name << " row " << at / cols;
+      row += row_bytes(plan.format, plan.columns());
+    }
   }
 }
 

@@ -14,6 +14,9 @@
 
 #include "convert/gguf/block_formats.h"
 #include "convert/pipeline.h"
+#include "convert/quantized/held_formats.h"
+#include "convert/weights/elements.h"
+#include "convert/weights/quantize.h"
 #include "engine/runner.h"
 #include "golden_data.h"
 #include "text/tokenizer/compiled_tokenizer.h"
@@ -43,6 +46,30 @@ TEST_P(GgufElements, DecodeToTheLastBit) {
 INSTANTIATE_TEST_SUITE_P(Types, GgufElements,
                          testing::Values(2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 20, 23, 39),
                          [](const auto& type) { return convert::ggml_type_name(type.param); });
+
+// Of the types whose bits are kept.
+TEST(GgufElementFormats, ThatAreHeldAreFoundAgain) {
+  for (const uint32_t type : {2U, 39U}) {
+    const convert::ElementFormat* elements = convert::find_ggml_format(type);
+    const convert::Checkpoint checkpoint("test");
+    const auto format =
+        convert::held_format(checkpoint, {.name = "t", .format = elements, .shape = {1, 32}});
+    ASSERT_EQ(format, type == 2 ? WeightFormat::int4_g32 : WeightFormat::mxfp4);
+    auto row = read_numbers<float>((golden_root() / "gguf" / elements->name).string() + ".f32");
+    for (size_t i = 0; i < row.size(); i += 32) {  // groups of what is no weights
+      const std::span<float> group = std::span(row).subspan(i, 32);
+      if (!std::isfinite(convert::largest_magnitude(group))) std::ranges::fill(group, 0.0F);
+    }
+    std::vector<std::byte> bytes(
+        static_cast<size_t>(row_bytes(*format, static_cast<int64_t>(row.size()))));
+    EXPECT_EQ(convert::quantize_row_coded(*format, row, {}, bytes.data()).squared_error, 0);
+    std::vector<float> decoded(row.size());
+    decode_row(*format, bytes.data(), nullptr, 0, decoded);
+    for (size_t i = 0; i < row.size(); ++i) {
+      ASSERT_EQ(decoded[i], row[i]) << elements->name << ", element " << i;
+    }
+  }
+}
 
 ModelFile converted(const char* name, std::optional<WeightFormat> format,
                     const std::string& of = "gguf") {

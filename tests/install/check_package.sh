@@ -8,7 +8,7 @@ set -euo pipefail
 package=$(realpath "$1")
 cd "$(dirname "$0")/../.."
 at=$PWD/build/install-check
-programs=(faststream-run faststream-convert faststream-bench)
+programs=(faststream-run faststream-convert faststream-serve faststream-bench)
 
 fail() {
   echo "$package: $1" >&2
@@ -19,7 +19,8 @@ field() { dpkg-deb -f "$package" "$1"; }
 
 check_contents() {
   local file files=(usr/lib/libfaststream.a usr/lib/cmake/faststream/faststream-config.cmake
-    usr/include/faststream/engine/engine.h)
+    usr/include/faststream/engine/engine.h
+    usr/lib/systemd/system/faststream-serve.service)
   for file in "${programs[@]}"; do
     files+=("usr/bin/$file" "usr/share/man/man1/$file.1"
       "usr/share/bash-completion/completions/$file")

@@ -18,7 +18,7 @@ cd "$(dirname "$0")/../.."
 
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$at/faststream.deb" >/dev/null
-for program in faststream-run faststream-convert faststream-bench; do "$program" --version; done
+for program in faststream-run faststream-convert faststream-serve faststream-bench; do "$program" --version; done
 faststream-convert demo -o "$at/demo.bin" --dtype int8 --quiet
 faststream-run -m "$at/demo.bin" --temp 0 -p $'User: What is 128 plus 345?\nAssistant:' | tee "$at/answer"
 grep -q 473 "$at/answer"

@@ -1,18 +1,27 @@
 """Prints what quantization costs real models, by type: of ours, of llama.cpp and, simulated, of FP8.
 
-    python3 tests/peers/quality.py [--ours BUILD] [--llama BIN] [--simulate] [--by-tensor] TEXT MODEL.gguf...
+    python3 tests/peers/quality.py [--ours BUILD] [--recipe OPTIONS]... [--device DEVICE] [--llama BIN] [--llama-type TYPE]...
+        [--weights-only] [--calibration TEXT] [--simulate] [--by-tensor] TEXT MODEL.gguf...
 
 TEXT is cut into windows of 512 tokens. A row compares a type with the same model in float32 and says the size of the file, the
-mean Kullback-Leibler divergence from float32 in nats, how often the likeliest token is the same, and the perplexity
-over float32's. What each option adds:
+bits a weight of its matrices, the Kullback-Leibler divergence from float32 in nats, mean and 99th percentile, how often the
+likeliest token is the same, and the perplexity over float32's. What each option adds:
 
   --ours       files of faststream-convert, measured by faststream-run --perplexity --against. BUILD has the programs.
-  --llama      files of llama-quantize without an importance matrix. llama.cpp rounds what products take, too, so it
+  --recipe     options of faststream-convert, as "--dtype int4 --keep down=int8": rows of these instead of the usual ones.
+               --calibrate stands for --calibrate and the file of --calibration, --imatrix for --imatrix and what
+               llama-imatrix makes of that file (with --llama). --kv and its format are faststream-run's.
+  --device     of faststream-run, which is cpu unless this says another
+  --llama      files of llama-quantize. llama.cpp rounds what products take, too, so it
                measures itself: llama-perplexity --kl-divergence. That counts the second half of each window only, which is
                the easier one; "weights" is the same file's weights (not activations) in float32, by FastStream, on all
-               positions (with --ours). BIN is its folder of programs, which the source package llama-cpp-python has:
+               positions (with --ours). Bits a weight are llama-quantize's, which count the embedding table. BIN is its
+               folder of programs, which the source package llama-cpp-python has:
                cmake -S vendor/llama.cpp -B B -DCMAKE_BUILD_TYPE=Release -DLLAMA_CURL=OFF
-               cmake --build B --target llama-quantize llama-perplexity
+               cmake --build B --target llama-quantize llama-perplexity llama-imatrix
+  --llama-type these types instead of the usual ones; "Q4_0+imatrix" takes llama-imatrix's of the file of --calibration.
+  --weights-only  of llama.cpp's types "weights" alone
+  --calibration  other text than TEXT, of the same language
   --simulate   PyTorch: both operands of each product are rounded and multiplied in float32, all else is float32.
                  FP8      e4m3, one scale a row of weights, one a token; the output matrix stays, as in FP8 checkpoints
                           for vLLM
@@ -39,12 +48,14 @@ import sys
 import tempfile
 
 WINDOW = 512
-LLAMA_TYPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0"]
-OUR_TYPES = {
-    "bf16": ["--dtype", "bf16"],
-    "int8": ["--dtype", "int8"],
-    "int8, activations of 16 bits": ["--dtype", "int8", "--activation-bits", "16"],
-}
+LLAMA_TYPES = ["Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_K_S", "Q4_0"]
+LLAMA_TYPES_OF_MATRICES = ["Q4_K_M+imatrix", "Q4_K_S+imatrix", "Q4_0+imatrix"]  # with --calibration
+OUR_RECIPES = ["--dtype f32 --kv int8", "--dtype f32 --kv fp8", "--dtype bf16", "--dtype int8",
+               "--dtype int8 --activation-bits 16", "--dtype fp8", "--dtype int4", "--dtype int4 --keep none",
+               "--dtype int4 --calibrate random", "--dtype int4-g32", "--dtype int4-g64", "--dtype int4-g128", "--dtype nf4",
+               "--dtype mxfp4"]
+OUR_CALIBRATED_RECIPES = ["--dtype int4 --calibrate", "--dtype int4 --keep none --calibrate"]  # with --calibration
+OUR_RECIPES_OF_MATRICES = ["--dtype int4 --imatrix", "--dtype int4 --keep none --imatrix"]  # with --llama, too
 ROWS = 64  # of logits that are compared at once, which bounds memory
 
 
@@ -62,16 +73,19 @@ def number(pattern, text):
     return float(found[1])
 
 
-def print_row(what, counted, size, kl, same, ratio):
+def print_row(what, counted, size, bits, kl, kl_99, same, ratio):
     megabytes = f"{size / 1e6:.0f}" if size else ""
-    print(f"| {what} | {counted} | {megabytes} | {kl:.2g} | {same:.2f}% | {ratio:.4f} |", flush=True)
+    bits = f"{bits:.2f}" if bits else ""
+    kl_99 = f"{kl_99:.2g}" if kl_99 else ""
+    print(f"| {what} | {counted} | {megabytes} | {bits} | {kl:.2g} | {kl_99} | {same:.2f}% | {ratio:.4f} |", flush=True)
 
 
 class FastStream:
     """Its programs and the model in f32, with files in `folder`."""
 
-    def __init__(self, build, source, text, folder):
+    def __init__(self, build, device, source, text, folder):
         self.build = build
+        self.device = device
         self.text = text
         self.folder = folder
         self.reference = self.convert(source, "f32", ["--dtype", "f32"])
@@ -81,52 +95,78 @@ class FastStream:
         call(self.build / "faststream-convert", source, "-o", model, "--quiet", *options)
         return model
 
-    def measure(self, model):
+    def measure(self, model, *options):
         printed = call(self.build / "faststream-run", "-m", model, "--perplexity", self.text,
-                       "--against", self.reference, "--context", WINDOW, "--device", "cpu")
-        return (number(r"KL divergence +mean ([^ ,]+)", printed), number(r"top token agrees +([^ ]+)", printed),
+                       "--against", self.reference, "--context", WINDOW, "--device", self.device, *options)
+        return (number(r"(?m)^size .* ([^ ]+) bits a weight", printed), number(r"KL divergence +mean ([^ ,]+)", printed),
+                number(r"99th percentile ([^ ]+)", printed), number(r"top token agrees +([^ ]+)", printed),
                 number(r"ratio ([^ )]+)", printed))
 
-    def print_types(self, source):
-        for what, options in OUR_TYPES.items():
-            model = self.convert(source, "ours", options)
-            print_row(f"FastStream {what}", "all", model.stat().st_size, *self.measure(model))
+    def print_types(self, source, recipes, files):
+        """`files` are what options without a value stand for."""
+        for recipe in recipes:
+            convert, run = [], []
+            words = recipe.split()
+            while words:
+                option = words.pop(0)
+                value = words.pop(0) if words and not words[0].startswith("--") else files.get(option)
+                (run if option == "--kv" else convert).extend([option] if value is None else [option, value])
+            model = self.convert(source, "ours", convert)
+            what = recipe.removeprefix("--dtype ")
+            print_row(f"FastStream {what}", "all", model.stat().st_size, *self.measure(model, *run))
             model.unlink()
 
-    def print_weights(self, quantized, what):
+    def print_weights(self, quantized, what, size, bits):
         model = self.convert(quantized, "weights", ["--dtype", "f32"])
-        print_row(what, "all, weights", None, *self.measure(model))
+        print_row(what, "all, weights", size, bits, *self.measure(model)[1:])
         model.unlink()
 
 
 class Llama:
     """Its programs and the model in f32, with files in `folder`."""
 
-    def __init__(self, programs, source, text, folder):
+    def __init__(self, programs, source, text, folder, weights_only):
         self.programs = programs
         self.folder = folder
+        self.weights_only = weights_only
         self.measurement = ["-f", text, "-c", WINDOW, "--kl-divergence-base", folder / "base.kld"]
         self.reference = self.quantize(source, "F32")
-        self.perplexity(self.reference)
+        self.matrix = None
+        if not weights_only:
+            self.perplexity(self.reference)
 
-    def quantize(self, source, dtype):
+    def calibrate(self, text):
+        if self.matrix:
+            return
+        self.matrix = self.folder / "matrix.gguf"
+        call(self.programs / "llama-imatrix", "-m", self.reference, "-f", text, "-c", WINDOW, "-o", self.matrix)
+
+    def quantize(self, source, dtype, *options):
         path = self.folder / f"{dtype}.gguf"
-        self.printed = call(self.programs / "llama-quantize", "--allow-requantize", source, path, dtype)
+        self.printed = call(self.programs / "llama-quantize", "--allow-requantize", *options, source, path, dtype)
         return path
 
     def perplexity(self, model, *options):
         return call(self.programs / "llama-perplexity", "-m", model, *self.measurement, *options)
 
-    def print_types(self, ours):
-        for dtype in LLAMA_TYPES:
-            model = self.quantize(self.reference, dtype)
+    def print_types(self, dtypes, ours, calibration):
+        for dtype in dtypes:
+            with_matrix = dtype.endswith("+imatrix")
+            if with_matrix:
+                self.calibrate(calibration)
+            options = ["--imatrix", self.matrix] if with_matrix else []
+            model = self.quantize(self.reference, dtype.removesuffix("+imatrix"), *options)
             fallback = re.search(r"(\d+) of \d+ tensor\(s\) required fallback", self.printed)
-            what = f"llama.cpp {dtype}" + (f" (fallback: {fallback[1]})" if fallback else "")
-            printed = self.perplexity(model, "--kl-divergence")
-            print_row(what, "second half", model.stat().st_size, number(r"Mean +KLD: +([^ ]+)", printed),
-                      number(r"Same top p: +([^ ]+)", printed), number(r"Mean PPL\(Q\)/PPL\(base\) +: +([^ ]+)", printed))
+            bits = number(r"quant size *=.*\(([\d.]+) BPW\)", self.printed)
+            size = model.stat().st_size
+            what = f"llama.cpp {dtype.replace('+', ', ')}" + (f" (fallback: {fallback[1]})" if fallback else "")
+            if not self.weights_only:
+                printed = self.perplexity(model, "--kl-divergence")
+                print_row(what, "second half", size, bits, number(r"Mean +KLD: +([^ ]+)", printed),
+                          number(r"99.0% +KLD: +([^ ]+)", printed), number(r"Same top p: +([^ ]+)", printed),
+                          number(r"Mean PPL\(Q\)/PPL\(base\) +: +([^ ]+)", printed))
             if ours:
-                ours.print_weights(model, what)
+                ours.print_weights(model, what, size, bits)
             model.unlink()
 
 
@@ -265,7 +305,8 @@ class Simulation:
 
     def print(self, schemes):
         for (name, counted), values in self.measure(schemes).items():
-            print_row(f"simulated {name}", counted, None, *values)
+            kl, *others = values
+            print_row(f"simulated {name}", counted, None, None, kl, None, *others)
 
 
 def unchanged(rows):
@@ -292,23 +333,43 @@ def schemes_by_tensor():
 def main():
     parser = argparse.ArgumentParser(usage=__doc__.split("\n\n")[1].strip())
     parser.add_argument("--ours", type=pathlib.Path)
+    parser.add_argument("--recipe", action="append")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--llama", type=pathlib.Path)
+    parser.add_argument("--llama-type", action="append")
+    parser.add_argument("--weights-only", action="store_true")
+    parser.add_argument("--calibration", type=pathlib.Path)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--by-tensor", action="store_true")
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("models", type=pathlib.Path, nargs="+")
     options = parser.parse_args()
+    calibration = options.calibration
+    recipes = options.recipe or (OUR_RECIPES + (OUR_CALIBRATED_RECIPES if calibration else []) +
+                                 (OUR_RECIPES_OF_MATRICES if calibration and options.llama else []))
+    of_matrices = any(recipe.endswith("--imatrix") or "--imatrix --" in recipe for recipe in recipes)
+    dtypes = options.llama_type or LLAMA_TYPES + (LLAMA_TYPES_OF_MATRICES if calibration else [])
+    of_texts = any(recipe.endswith("--calibrate") or "--calibrate --" in recipe for recipe in recipes)
+    if not calibration and (of_texts or of_matrices or "+imatrix" in " ".join(dtypes)):
+        parser.error("--calibration TEXT is missing")
+    if of_matrices and not options.llama:
+        parser.error("--llama BIN is missing")
     for source in options.models:
         print(f"\n{source.name}, {options.text.name}, windows of {WINDOW} tokens\n")
-        print("| type | positions | MB | KL divergence | same likeliest token | perplexity ratio |")
-        print("| --- | --- | --- | --- | --- | --- |")
+        print("| type | positions | MB | bits a weight | KL divergence | 99% | same likeliest token | perplexity ratio |")
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            ours = FastStream(options.ours, source, options.text, folder) if options.ours else None
+            ours = FastStream(options.ours, options.device, source, options.text, folder) if options.ours else None
+            llama = Llama(options.llama, source, options.text, folder, options.weights_only) if options.llama else None
             if ours:
-                ours.print_types(source)
-            if options.llama:
-                Llama(options.llama, source, options.text, folder).print_types(ours)
+                files = {"--calibrate": calibration}
+                if of_matrices:
+                    llama.calibrate(calibration)
+                    files["--imatrix"] = llama.matrix
+                ours.print_types(source, recipes, files)
+            if llama:
+                llama.print_types(dtypes, ours, calibration)
         if options.simulate or options.by_tensor:
             simulation = Simulation(source.resolve(), options.text.read_text())
             simulation.print({**(schemes_by_type() if options.simulate else {}),

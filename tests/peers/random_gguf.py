@@ -1,8 +1,9 @@
 """Writes a model of random weights for llama.cpp, of the shape that faststream-bench calls llama-1.1b.
 
-    python3 random_gguf.py q8_0|bf16 OUT.gguf
+    python3 random_gguf.py q8_0|q4_0|bf16 OUT.gguf
 
-Needs numpy and gguf (0.19). The weights repeat a short random pattern: speeds do not depend on them.
+Needs numpy and gguf (0.19). The weights repeat a short random pattern: speeds do not depend on them. Types that gguf cannot
+write, such as Q4_K_M, llama-quantize makes of the file in bf16.
 """
 
 import sys
@@ -13,6 +14,7 @@ import numpy as np
 LAYERS, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 16, 2048, 32, 8, 64, 8192, 32000
 TYPES = {
     "q8_0": (gguf.GGMLQuantizationType.Q8_0, gguf.LlamaFileType.MOSTLY_Q8_0),
+    "q4_0": (gguf.GGMLQuantizationType.Q4_0, gguf.LlamaFileType.MOSTLY_Q4_0),
     "bf16": (gguf.GGMLQuantizationType.BF16, gguf.LlamaFileType.MOSTLY_BF16),
 }
 

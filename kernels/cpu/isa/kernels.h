@@ -9,6 +9,7 @@
 
 #include "backend/activation.h"
 #include "support/kv_format.h"
+#include "support/weight_format.h"
 
 namespace faststream {
 
@@ -335,6 +336,16 @@ struct PanelTask {
   bool is_first = true;  ///< range: starts from zero, else from `partial`
 };
 
+/// Of weights of a format that is_coded().
+struct CodedKernels {
+  /// With the decoded weights; a row has the same bits whatever the number of rows. Null: they are
+  /// decoded for Kernels::dot_f32.
+  void (*dot)(const DotTask&);
+  int64_t most_dot_rows;  ///< more are faster on panels
+  /// Writes what `count` columns mean, from the beginning of a block on.
+  void (*decode)(const void* from, int64_t count, float* to);
+};
+
 /// The kernels of one instruction set. Null members are what it does not have.
 struct Kernels {
   using Dot = void (*)(const DotTask&);
@@ -343,6 +354,7 @@ struct Kernels {
   Dot dot_f16;
   Dot dot_bf16;
   Dot dot_i8;
+  CodedKernels coded[kWeightFormats.size()];  ///< by WeightFormat
   TileKernels tiles_i8;
   TileKernels tiles_i4;       ///< of int4 weights as they are
   TileKernels tiles_i8_wide;  ///< of i8 weights whose x keeps 16 bits

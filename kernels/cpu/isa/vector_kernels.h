@@ -5,6 +5,7 @@
 #include "kernels/cpu/attention/attention_kernel.h"
 #include "kernels/cpu/isa/kernels.h"
 #include "kernels/cpu/isa/simd.h"
+#include "kernels/cpu/linear/coded_dot.h"
 #include "kernels/cpu/linear/hadamard_kernel.h"
 #include "kernels/cpu/linear/int4_levels.h"
 #include "kernels/cpu/linear/panel_kernel.h"
@@ -226,12 +227,20 @@ void narrow_elements(const float* from, FloatType type, int64_t count, void* to)
   }
 }
 
+template <WeightFormat... kFormats>
+inline void add_coded_kernels(Kernels& kernels) {
+  ((kernels.coded[static_cast<int>(kFormats)] = coded_kernels<kFormats>()), ...);
+}
+
 inline Kernels vector_kernels() {
   Kernels kernels = {};
   kernels.dot_f32 = dot<float>;
   kernels.dot_f16 = dot<StoredF16>;
   kernels.dot_bf16 = dot<StoredBf16>;
   kernels.dot_i8 = dot<int8_t>;
+  add_coded_kernels<WeightFormat::fp8, WeightFormat::mxfp4, WeightFormat::nf4,
+                    WeightFormat::int4_g32, WeightFormat::int4_g64, WeightFormat::int4_g128>(
+      kernels);
   kernels.panel_groups = kPanelGroups;
   kernels.least_panel_rows = kLeastPanelRows;
   kernels.pack_panel = pack_panel;

@@ -27,7 +27,6 @@ constexpr int64_t kInt4Width = sizeof(Int4Vec);           // bytes of q at once,
 constexpr int64_t kInt4Chunk = 2 * kInt4Width;            // which are so many columns,
 constexpr int64_t kInt4Chunks = kInt4Block / kInt4Chunk;  // parts of a block
 constexpr int64_t kInt4Groups = kInt4Block / kInt4Group;  // of a block
-constexpr int64_t kInt4BlockBytes = kInt4CodeBytes + kInt4Groups * kInt4GroupBytes;
 static_assert(kInt4Groups == 16 && kInt4CodeBytes == 16 && 2 * kInt4GroupBytes == kInt4Group);
 
 /// Rows whose sums are made at once.

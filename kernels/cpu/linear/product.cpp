@@ -13,7 +13,11 @@
 //
 // int4 weights give the bits that i8 weights of the same values give. The fewest rows are
 // multiplied with what is stored (int4_dot.h), tiles decode as they gather, and elsewhere blocks of
-// channels are decoded before, as of any format without kernels.
+// channels are decoded before.
+//
+// Weights that are codes of floats are multiplied as floats: few rows with what is stored
+// (coded_dot.h) where vectors have eight lanes, else blocks of channels are decoded before, as for
+// panels.
 //
 // With i8 and bf16 weights a row of x has the same bits whatever the number of rows, so that what a
 // sequence is given does not depend on how many others share its step: integers are added, or bf16
@@ -31,7 +35,7 @@ WeightFormat CpuBackend::multiplied_format(WeightFormat format, const TileKernel
     case WeightFormat::int4:
       return tiles == &kernels_.tiles_i4 ? format : WeightFormat::int8;
     default:
-      return format;
+      return is_coded(format) && coded_kernels(format).dot == nullptr ? WeightFormat::f32 : format;
   }
 }
 
@@ -41,8 +45,8 @@ void CpuBackend::decode_channel(const Weight& weight, int64_t channel, std::byte
     case WeightFormat::int4:
       return kernels_.decode_int4(weight.row(channel), weight.cols, static_cast<int8_t*>(elements));
     default:
-      weight.decode(channel, 0,
-                    std::span(static_cast<float*>(elements), static_cast<size_t>(weight.cols)));
+      return coded_kernels(weight.format)
+          .decode(weight.row(channel), weight.cols, static_cast<float*>(elements));
   }
 }
 
@@ -60,10 +64,15 @@ void CpuBackend::multiply(std::vector<Product> products) {
 
 void CpuBackend::multiply_alike(std::span<Product> products, const TileKernels* tiles) {
   if (tiles == nullptr && products[0].weight.quantizes_inputs()) round_rows(products);
+  const WeightFormat format = products[0].weight.format;
+  const int64_t most_rows_in_floats =
+      is_coded(format)
+          ? std::max(coded_kernels(format).most_dot_rows, kernels_.least_panel_rows - 1)
+          : kernels_.least_panel_rows - 1;
   const bool has_own_order = tiles != nullptr && tiles->dot != nullptr;
   const int64_t most_few = products[0].in_order && !has_own_order ? kAnyRows
                            : tiles != nullptr                     ? tiles->most_dot_rows
-                                                                  : kernels_.least_panel_rows - 1;
+                                                                  : most_rows_in_floats;
   const auto many =
       std::partition(products.begin(), products.end(),
                      [most_few](const Product& product) { return product.x.rows <= most_few; });
@@ -178,7 +187,7 @@ CpuBackend::FewRows CpuBackend::prepare_few_rows(std::span<const Product> produc
       few.kernel = kernels_.dot_i8;
       break;
     default:
-      few.kernel = kernels_.dot_f32;
+      few.kernel = is_coded(few.multiplied) ? coded_kernels(few.multiplied).dot : kernels_.dot_f32;
   }
   return few;
 }

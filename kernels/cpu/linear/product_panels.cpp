@@ -54,7 +54,10 @@ const float* CpuBackend::widen_weights(const Weight& weight, int64_t row, int64_
       std::array<int8_t, kBlockInputs> integers;
       kernels_.decode_int4(from, count, integers.data());
       kernels_.widen_i8(integers.data(), count, room);
+      break;
     }
+    default:
+      coded_kernels(weight.format).decode(from, count, room);
   }
   return room;
 }

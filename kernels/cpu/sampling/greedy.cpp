@@ -42,11 +42,12 @@ class ScreenedRow {
   /// a logit may be infinite or not a number.
   template <class Logit>
   std::optional<int32_t> likeliest(const float* x, std::span<const LogitEdit> edits,
-                                   const Logit& logit) {
+                                   std::span<const uint32_t> mask, const Logit& logit) {
     const int64_t most = vocab_ / kCandidateShare;
     if (static_cast<int64_t>(edits.size()) > most) return {};
     // Edited tokens compete apart from the others.
     for (const LogitEdit& edit : edits) rounded_[edit.token] = -kInfinity;
+    if (!mask.empty()) apply_mask(mask, {rounded_, static_cast<size_t>(vocab_)});
     const RowBounds bounds = screen_.row_bounds(x, quantized_);
     const std::optional<int64_t> start = bound_blocks(bounds);
     if (!start) return {};
@@ -67,6 +68,7 @@ class ScreenedRow {
       }
     }
     for (const LogitEdit& edit : edits) {
+      if (!may_draw(mask, static_cast<size_t>(edit.token))) continue;
       float edited = logit(edit.token);
       edit_logit(edit, edited);
       if (!(edited < kInfinity)) return {};
@@ -171,7 +173,7 @@ std::unique_ptr<Choices> CpuBackend::choose_greedily(LogitProduct& product, cons
     ScreenedRow row(kernels_, *screen, static_cast<float*>(logits.data) + r * logits.stride,
                     thread_scratch_[static_cast<size_t>(thread)].get<float>(
                         ScreenedRow::room_floats(logits.cols, x.cols)));
-    found[i] = row.likeliest(few.rows[i].x, rules[i].edits, [&](int64_t token) {
+    found[i] = row.likeliest(few.rows[i].x, rules[i].edits, rules[i].mask, [&](int64_t token) {
       return logit_of(few.rows[i], few.kernel, product, token);
     });
   });

@@ -28,6 +28,13 @@ inline void edit_logit(const LogitEdit& edit, float& logit) {
   logit = scaled + edit.bias;
 }
 
+/// Makes the logits of tokens that are not in the mask minus infinity.
+inline void apply_mask(std::span<const uint32_t> mask, std::span<float> logits) {
+  for (size_t t = 0; t < logits.size(); ++t) {
+    if (!may_draw(mask, t)) logits[t] = -std::numeric_limits<float>::infinity();
+  }
+}
+
 /// Applies the edits and returns the logits that they changed, in their order.
 inline std::vector<float> apply_edits(std::span<const LogitEdit> edits, std::span<float> logits) {
   std::vector<float> unedited;
@@ -67,7 +74,7 @@ void rank_row(std::span<float> logits, const SamplingRow& rule, const LogSoftmax
   }
 }
 
-/// Draws a token from `logits` [vocab], which the rule's edits change, or ranks them, as
+/// Draws a token from `logits` [vocab], which the rule's mask and edits change, or ranks them, as
 /// Backend::sample specifies. A logit of minus infinity has probability zero. Throws Error when a
 /// logit is NaN or plus infinity, or all are minus infinity; std::logic_error when the rule does
 /// not fit the vocabulary.
@@ -101,8 +108,9 @@ SampledToken sample_row(std::span<float> logits, const SamplingRow& rule, Rankin
     rank_row(logits, rule, *model, ranking, result);
     return result;
   }
+  if (!rule.mask.empty()) apply_mask(rule.mask, logits);
   const std::vector<float> unedited = apply_edits(rule.edits, logits);
-  if (!model || !unedited.empty()) ranking.read(logits);
+  if (!model || !unedited.empty() || !rule.mask.empty()) ranking.read(logits);
 
   const uint64_t best = ranking.best();
   const DrawRule draw = draw_rule(rule, vocab);

@@ -187,12 +187,22 @@ ScratchPiece experts_piece(int64_t pairs, int64_t used, size_t bytes_per_pair) {
   return piece;
 }
 
+// Rows of the first product by place lie where results of the second will.
+bool CudaBackend::grouped_tiles_fit(const Matrix& x, const Experts& experts, int64_t hidden) const {
+  return is_hopper_ && warpgroups_fit(x, experts, hidden) &&
+         x.cols * dtype_size(x.dtype) <= static_cast<size_t>(hidden) * sizeof(float);
+}
+
 void CudaBackend::experts(Input& input, const Matrix& scores, const Router& router,
                           const Experts& experts, OutputMode output, const Matrix& out) {
   if (input.x.rows == 0) return;
   const bool adds = output == OutputMode::add;
   const bool has_identities = scores.cols > experts.n_experts;
-  if (!router.weighs_input && !has_identities &&
+  const Matrix& multiplied = input.is_ready() ? input.x : input.normed;
+  const bool has_codes = is_coded(experts.up.format) || is_coded(experts.down.format);
+  // A row alone has the bits that it has beside others.
+  const bool has_way = !has_codes || grouped_tiles_fit(multiplied, experts, out.cols);
+  if (!router.weighs_input && !has_identities && has_way &&
       step_kernel_.experts(input, scores, router, experts, adds, out)) {
     return;
   }
@@ -211,11 +221,10 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   if (router.weighs_input) bytes_per_pair += weighed_row_bytes(x.cols);
   const ScratchPiece piece = experts_piece(x.rows * used, used, bytes_per_pair);
   std::byte* memory = scratch_.at_least(piece.bytes);
-  // Rows of the first product by place lie where results of the second will.
-  const bool fits = is_hopper_ && warpgroups_fit(x, experts, hidden) &&
-                    x.cols * dtype_size(x.dtype) <= hidden * sizeof(float);
-  const bool has_int4 =
-      experts.up.format == WeightFormat::int4 || experts.down.format == WeightFormat::int4;
+  const bool fits = grouped_tiles_fit(x, experts, hidden);
+  const auto is_packed = [](const Weight& weight) { return weight.stored_as() == DType::packed; };
+  const bool has_packed = is_packed(experts.up) || is_packed(experts.down);
+  const int32_t most_rows = has_codes ? kMostRowsBesideCodes : kMaxTileRows;
   const int64_t pieces = ceil_div(x.rows * used, piece.rows);
   const int64_t piece_tokens = ceil_div(x.rows, pieces);
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
@@ -228,9 +237,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     routing.place_of = parts.take<int32_t>(pairs);
     routing.token_at = parts.take<int32_t>(pairs);
     const bool many = pairs >= kRowsOfWarpgroups * n_experts;
-    const bool by_warpgroups = fits && (many || has_int4);
+    const bool by_warpgroups = fits && (many || has_packed);
     if (by_warpgroups) {
-      routing.tile_rows = many ? kMaxTileRows : kMinTileRows;
+      routing.tile_rows = many ? most_rows : kMinTileRows;
       routing.tile_grain = kPartRows;
     } else {
       routing.tile_rows = choose_tile_rows(pairs, n_experts);

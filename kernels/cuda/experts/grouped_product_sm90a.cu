@@ -22,12 +22,14 @@ void launch(const GroupedProduct& p, const Queue& queue) {
                         .to = p.to};
   const int32_t across = ceil_div(p.outputs, K::kOutputs);
   const Tiling tiling{.rows = p.tile_rows, .across = across, .pieces = p.max_tiles * across};
-  launch<K>({.product = product,
-             .tiling = tiling,
-             .experts = static_cast<int32_t>(p.weight.rows / ((p.gated ? 2 : 1) * p.outputs)),
-             .row_tiles = p.tiles,
-             .n_row_tiles = p.n_tiles},
-            p.x_dtype, queue);
+  Arguments arguments{
+      .product = product,
+      .tiling = tiling,
+      .experts = static_cast<int32_t>(p.weight.rows / ((p.gated ? 2 : 1) * p.outputs)),
+      .row_tiles = p.tiles,
+      .n_row_tiles = p.n_tiles};
+  if constexpr (K::kCoded) arguments.coded = CodedLayout(p.weight.format);
+  launch<K>(arguments, p.x_dtype, queue);
 }
 
 // Gates give what activations are stored as, the others f32.
@@ -40,24 +42,23 @@ void launch(const GroupedProduct& p, const Queue& queue) {
   }
 }
 
-// No other kernels take int4, so that there is one of few rows.
-void launch_int4(const GroupedProduct& p, const Queue& queue) {
+// No other kernels take packed weights, so that there is one of few rows.
+template <typename Packed, int kMostRows>
+void launch_packed(const GroupedProduct& p, const Queue& queue) {
   if (p.tile_rows <= kMinTileRows) {
-    launch<Int4, __nv_bfloat16, kMinTileRows>(p, queue);
+    launch<Packed, __nv_bfloat16, kMinTileRows>(p, queue);
   } else {
-    launch<Int4, __nv_bfloat16>(p, queue);
+    launch<Packed, __nv_bfloat16, kMostRows>(p, queue);
   }
-}
-
-bool has_gate(Activation activation) {
-  return activation == Activation::silu || activation == Activation::gelu ||
-         activation == Activation::gelu_tanh || activation == Activation::swiglu_clamped;
 }
 
 }  // namespace
 
 bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden) {
   const auto fits = [&](const Weight& weight) {
+    if (is_coded(weight.format)) {
+      return x.dtype == DType::bf16 && rows_begin_at_16(weight.data, 0, DType::i8);
+    }
     if (weight.format == WeightFormat::int4) {
       constexpr int64_t kGrain = 16;  // bytes at which rows in eight bits begin
       return x.dtype == DType::bf16 && weight.quantizes_inputs() && weight.cols % kGrain == 0 &&
@@ -74,11 +75,14 @@ bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden) {
 void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue) {
   switch (product.x_dtype) {
     case DType::bf16:
+      if (is_coded(product.weight.format))
+        return launch_packed<Coded, kMostRowsBesideCodes>(product, queue);
       return launch<__nv_bfloat16, __nv_bfloat16>(product, queue);
     case DType::f16:
       return launch<__half, __half>(product, queue);
     case DType::i8:
-      if (product.weight.format == WeightFormat::int4) return launch_int4(product, queue);
+      if (product.weight.format == WeightFormat::int4)
+        return launch_packed<Int4, kMaxTileRows>(product, queue);
       return launch<int8_t, __nv_bfloat16>(product, queue);
     case DType::f32:
     case DType::u8:

@@ -21,8 +21,8 @@ void CudaBackend::gated_linear(Input& input, const Weight& given, const float* b
                  .scales = given.row_scales(),
                  .bias = bias,
                  .activation = activation};
-  if (multiply_int4(input, given, to, true)) return;
-  const Weight gate_up = widened(given);
+  if (multiply_packed(input, given, to, true)) return;
+  const Weight gate_up = widened(given, input.is_ready() ? input.x.dtype : input.normed.dtype);
   to.scales = gate_up.row_scales();
   if (step_kernel_.gated_linear(input, gate_up, to)) return;
   const Queue queue = this->queue();

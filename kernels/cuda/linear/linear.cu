@@ -14,9 +14,9 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// int4 weights have the first, and on Hopper our own kernel of the third for any number of rows.
-// Where that takes them not, they are decoded to i8 before, as integers whose inputs keep 16 bits
-// are to bf16 (widen.cu), and are that here.
+// int4 weights and codes of floats have the first, and on Hopper our own kernel of the third for
+// any number of rows. Where that takes them not, they are decoded before, to i8 and to x's type, as
+// integers whose inputs keep 16 bits are to bf16 (widen.cu), and are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -110,14 +110,22 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   return false;
 }
 
-bool CudaBackend::multiply_int4(Input& input, const Weight& weight, const Destination& to,
-                                bool gated) {
-  if (weight.format != WeightFormat::int4 || !weight.quantizes_inputs()) return false;
+bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Destination& to,
+                                  bool gated) {
+  const bool coded = is_coded(weight.format);
+  if (!coded && (weight.format != WeightFormat::int4 || !weight.quantizes_inputs())) return false;
+  // A row alone has the bits that it has beside others.
+  const Matrix& multiplied = input.is_ready() ? input.x : input.normed;
+  if (coded && (!is_hopper_ || !coded_product_fits(multiplied, weight, to, gated))) return false;
   if (gated ? step_kernel_.gated_linear(input, weight, to)
             : step_kernel_.linear(input, weight, to)) {
     return true;
   }
-  if (!is_hopper_ || !int8_fits(input.is_ready() ? input.x : input.normed, weight)) return false;
+  if (coded) {
+    coded_product_sm90a(normalize(*this, input), weight, to, gated, queue());
+    return true;
+  }
+  if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
   if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
 }
@@ -132,8 +140,8 @@ void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epil
                  .bias = epilogue.bias,
                  .add = epilogue.output == OutputMode::add,
                  .activation = epilogue.activation};
-  if (multiply_int4(input, given, to, false)) return;
-  const Weight weight = widened(given);
+  if (multiply_packed(input, given, to, false)) return;
+  const Weight weight = widened(given, input.is_ready() ? input.x.dtype : input.normed.dtype);
   to.scales = weight.row_scales();
   if (step_kernel_.linear(input, weight, to)) return;
   const Queue queue = this->queue();

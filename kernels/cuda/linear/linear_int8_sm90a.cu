@@ -34,7 +34,10 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
   const ScratchPiece piece = int8_rows_piece(x.rows, x.cols);
   std::byte* memory = scratch.at_least(piece.bytes);
-  const bool finishes = to.activation == (gated ? Activation::silu : Activation::none);
+  const bool is_packed = weight.format == WeightFormat::int4;
+  const bool finishes = !gated      ? to.activation == Activation::none
+                        : is_packed ? has_gate(to.activation)
+                                    : to.activation == Activation::silu;
   if (!has_kernel || !finishes || !boxes_fit({memory, DType::i8, piece.rows, x.cols}, weight, to)) {
     return false;
   }
@@ -45,7 +48,7 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
     quantize_rows(row_range(input, first, rows), weight.rotated, quantized, row_scales, queue);
     Product product = product_of(quantized, 0, rows, weight, to.from_row(first), gated);
     product.row_scales = row_scales;
-    if (weight.format == WeightFormat::int4) {
+    if (is_packed) {
       launch_finished<Int4>(product, gated, queue);
     } else {
       launch_finished<int8_t>(product, gated, queue);

@@ -32,9 +32,19 @@ ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
 /// int8_product() that finishes sums in registers, on Hopper; also of int4 weights. Returns false,
 /// with nothing done to the result, when rows of it do not begin at multiples of 16 bytes, or there
-/// is more to do with sums than biases, gates of SiLU and additions to f32.
+/// is more to do with sums than biases, gates of SiLU (of int4 also of GELU and clamped SwiGLU) and
+/// additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
+
+/// Whether coded_product_sm90a() can run: bf16 x, rows of x and of the result at multiples of 16
+/// bytes, gates of SiLU, GELU or clamped SwiGLU, and no activations.
+bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated);
+
+/// x [rows, in] · weightᵀ for codes of floats, on Hopper, as of a bf16 matrix of these floats. If
+/// `gated`, as in few_rows_product.
+void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
+                         const Queue& queue);
 
 /// What int8_product_sm90a() does at a time.
 ScratchPiece int8_rows_piece(int64_t rows, int64_t inputs);
@@ -52,8 +62,8 @@ bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destina
                             const Queue& queue);
 
 /// The format that weights are multiplied in, but for those of experts: their own, or what they are
-/// decoded to before each product.
-WeightFormat widened_format(WeightFormat format, int32_t input_bits);
+/// decoded to before each product with rows of type `act`.
+WeightFormat widened_format(WeightFormat format, int32_t input_bits, DType act);
 
 /// Kernels read weights before they wait for the kernel ahead: those that earlier kernels have
 /// written are there for all that are launched after this.

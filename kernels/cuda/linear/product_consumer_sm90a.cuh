@@ -11,6 +11,121 @@ namespace faststream {
 
 namespace {
 
+constexpr int kInstructionBytes = 32;  // of rows of x
+constexpr int kInstructions = kBlockRowBytes / kInstructionBytes;
+
+/// A warp's sixteen channels of a block of packed weights, as the instructions' registers take
+/// them.
+class Int4Widening {
+ public:
+  __device__ Int4Widening(const Arguments& /*a*/, const std::byte* weights, int lane)
+      // Of matrices of eight channels and a group: channels, and the same eight further; of a
+      // group, and of the next.
+      : matrices_(weights + lane % 16 * kInt4BlockBytes + kInt4CodeBytes +
+                  lane / 16 * kInt4GroupBytes),
+        codes_(weights + lane / 4 * kInt4BlockBytes) {}
+
+  __device__ void widen(Shared& shared, int part, uint32_t (&wide)[kInstructions][4]) const {
+    const Int4Table& table = int4_table(shared);
+    const std::byte* from = codes_ + part * kInstructions;  // a group is an instruction
+    const uint32_t codes[2] = {
+        *reinterpret_cast<const uint32_t*>(from),
+        *reinterpret_cast<const uint32_t*>(from + 8 * kInt4BlockBytes)};  // of channels 8 apart
+#pragma unroll
+    for (int group = 0; group < kInstructions; group += 2) {
+      uint32_t q[4];
+      load_matrices<false>(q, matrices_ + (part * kInstructions + group) * kInt4GroupBytes);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint32_t code = codes[i % 2] >> (8 * (group + i / 2)) & 0xff;
+        uint32_t(&to)[4] = wide[group + i / 2];
+        widen_int4(q[i], table.entries[code], to[i % 2], to[i % 2 + 2]);
+      }
+    }
+  }
+
+ private:
+  const std::byte* matrices_;
+  const std::byte* codes_;
+};
+
+/// The same of codes of floats.
+class CodedWidening {
+ public:
+  __device__ CodedWidening(const Arguments& a, const std::byte* weights, int lane)
+      : step_(a.coded, lane),
+        block_(reinterpret_cast<const uint8_t*>(weights) + lane / 4 * a.coded.block_bytes),
+        eight_channels_(8 * a.coded.block_bytes) {}
+
+  __device__ void widen(Shared& /*shared*/, int part, uint32_t (&wide)[kInstructions][4]) const {
+    with_codes(step_.layout().format, [&]<WeightFormat kFormat>() { widen<kFormat>(part, wide); });
+  }
+
+ private:
+  template <WeightFormat kFormat>
+  __device__ void widen(int part, uint32_t (&wide)[kInstructions][4]) const {
+    constexpr int kSteps = kInstructions / 2;  // of a group, or of one each
+    const bool each_has_group = layout_of<kFormat>(step_.layout()).group_shift == 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint8_t* block = block_ + half * eight_channels_;
+      CodedStep::Group group;
+#pragma unroll
+      for (int i = 0; i < kSteps; ++i) {
+        const int step = part * kSteps + i;
+        if (i == 0 || each_has_group) group = step_.group<kFormat>(block, step);
+        CodedStep::Registers registers;
+        step_.widen<kFormat>(group, block, step, registers);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          wide[2 * i + j][half] = registers[j][0];
+          wide[2 * i + j][half + 2] = registers[j][1];
+        }
+      }
+    }
+  }
+
+  CodedStep step_;
+  const uint8_t* block_;
+  int eight_channels_;
+};
+
+/// A thread's sums that it wants again much later: in memory, as there are no registers for them.
+template <int kCount>
+class ParkedSums {
+ public:
+  __device__ void put(const float* sums) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      asm volatile("st.local.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at(i)), "f"(sums[i]),
+                   "f"(sums[i + 1]), "f"(sums[i + 2]), "f"(sums[i + 3])
+                   : "memory");
+    }
+  }
+  /// Adds `sums` to those parked, which become `sums`.
+  __device__ void add_to(float* sums) const {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      float parked[4];
+      asm volatile("ld.local.v4.f32 {%0, %1, %2, %3}, [%4];"
+                   : "=f"(parked[0]), "=f"(parked[1]), "=f"(parked[2]), "=f"(parked[3])
+                   : "r"(at(i))
+                   : "memory");
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[i + j] = __fadd_rn(parked[j], sums[i + j]);
+    }
+  }
+
+ private:
+  [[nodiscard]] __device__ uint32_t at(int i) const {
+    return static_cast<uint32_t>(__cvta_generic_to_local(sums_ + i));
+  }
+  alignas(16) float sums_[kCount];
+};
+
+template <typename K>
+using WideningOf = std::conditional_t<K::kCoded, CodedWidening, Int4Widening>;
+
 /// One warpgroup's part of the tiles.
 template <typename K>
 class Consumer {
@@ -37,8 +152,8 @@ class Consumer {
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      if constexpr (K::kInt4) {
-        multiply_int4<K::kRows>(steps, rows, sums);
+      if constexpr (K::kPacked) {
+        multiply_packed<K::kRows>(steps, rows, sums);
       } else {
         multiply<K::kRows>(steps, rows, sums);
       }
@@ -117,58 +232,47 @@ class Consumer {
     release(before);
   }
 
-  // The same of int4 weights, which this widens in registers while the tensor cores have those of
+  // The same of packed weights, which this widens in registers while the tensor cores have those of
   // the stage of x before.
   template <int kRows>
-  __device__ void multiply_int4(const Steps& steps, int rows, Sums& sums) {
+  __device__ void multiply_packed(const Steps& steps, int rows, Sums& sums) {
     if constexpr (kRows > kPartRows) {
-      if (rows < kRows) return multiply_int4<kRows - kPartRows>(steps, rows, sums);
+      if (rows < kRows) return multiply_packed<kRows - kPartRows>(steps, rows, sums);
     }
-    constexpr int kGroups = K::kXColumns / static_cast<int>(kInt4Group);  // of a stage of x
-    const Int4Table& table = int4_table(shared_);
-    const std::byte* x_stages = shared_.stages + a_.n_weight_stages * kInt4WeightsBytes;
+    const std::byte* x_stages = shared_.stages + a_.n_weight_stages * packed_stage_bytes<K>(a_);
     const int first_channel = group_ * kGroupChannels + thread_ / kWarp * 16;
     int before = 0;  // the stage of x before
     bool is_first = true;
+    // Of codes: the sum of the blocks before in this half of the inputs, each summed by itself, and
+    // that of the first half. Blocks that have only one half have no other to add; products of
+    // experts, which are not divided, have no halves.
+    Sums totals = {};
+    ParkedSums<kRows / 2> first_half;
+    const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
       wait_for_phase(shared_.weights_there[weights_at_.stage], weights_at_.parity);
-      const std::byte* weights =
-          shared_.stages + weights_at_.stage * kInt4WeightsBytes + first_channel * kInt4BlockBytes;
-      const std::byte* of_lane = weights + lane_ / 4 * kInt4BlockBytes;
-      uint32_t codes[2][K::kStepParts];  // of channels 8 apart
-      memcpy(codes[0], __builtin_assume_aligned(of_lane, 16), sizeof codes[0]);
-      memcpy(codes[1], __builtin_assume_aligned(of_lane + 8 * kInt4BlockBytes, 16),
-             sizeof codes[1]);
-      // Of matrices of eight channels and a group: channels, and the same eight further; of a
-      // group, and of the next.
-      const std::byte* matrices =
-          weights + lane_ % 16 * kInt4BlockBytes + kInt4CodeBytes + lane_ / 16 * kInt4GroupBytes;
-#pragma unroll
+      const std::byte* weights = shared_.stages + weights_at_.stage * packed_stage_bytes<K>(a_) +
+                                 first_channel * packed_pitch<K>(a_);
+      const WideningOf<K> widening(a_, weights, lane_);
+      // Two, so that the registers of one are widened while products read those of the other.
+#pragma unroll 2
       for (int part = 0; part < K::kStepParts; ++part) {
-        uint32_t wide[kGroups][4];
-#pragma unroll
-        for (int group = 0; group < kGroups; group += 2) {
-          uint32_t q[4];
-          load_matrices<false>(q, matrices + (part * kGroups + group) * kInt4GroupBytes);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const uint32_t code = codes[i % 2][part] >> (8 * (group + i / 2)) & 0xff;
-            uint32_t(&to)[4] = wide[group + i / 2];
-            widen_int4(q[i], table.entries[code], to[i % 2], to[i % 2 + 2]);
-          }
-        }
+        uint32_t wide[kInstructions][4];
+        widening.widen(shared_, part, wide);
         if (part + 1 == K::kStepParts) {
           __syncwarp();
           if (lane_ == 0) arrive(shared_.weights_done[weights_at_.stage]);
         }
         wait_for_phase(shared_.there[at_.stage], at_.parity);
         const std::byte* x = x_stages + at_.stage * a_.stage_bytes;
+#pragma unroll
+        for (int i = 0; i < kInstructions; ++i) pin(wide[i]);
         pin(sums);
         begin_products();
 #pragma unroll
-        for (int group = 0; group < kGroups; ++group) {
-          multiply_rows<kRows>(sums, wide[group], matrix_descriptor(x + group * kInt4Group, 16));
+        for (int i = 0; i < kInstructions; ++i) {
+          multiply_rows<kRows>(sums, wide[i], matrix_descriptor(x + i * kInstructionBytes, 16));
         }
         end_group();
         if (!is_first) {
@@ -180,10 +284,28 @@ class Consumer {
         at_.advance(a_.n_stages);
       }
       weights_at_.advance(a_.n_weight_stages);
+      if constexpr (K::kCoded) {
+        wait_for_groups<0>();
+        pin(sums);
+        if (lane_ == 0) arrive(shared_.done[before]);
+        is_first = true;
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i) {
+          totals[i] = step == 0 || step == half ? sums[i] : __fadd_rn(totals[i], sums[i]);
+          sums[i] = 0;
+        }
+        if (step + 1 == half) first_half.put(totals);
+      }
     }
-    wait_for_groups<0>();
-    pin(sums);
-    if (lane_ == 0) arrive(shared_.done[before]);
+    if constexpr (K::kCoded) {
+#pragma unroll
+      for (int i = 0; i < kRows / 2; ++i) sums[i] = totals[i];
+      if (half > 0) first_half.add_to(sums);
+    } else {
+      wait_for_groups<0>();
+      pin(sums);
+      if (lane_ == 0) arrive(shared_.done[before]);
+    }
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
@@ -200,7 +322,7 @@ class Consumer {
       int32_t others[4];
 #pragma unroll
       for (int j = i; j < i + 4; ++j) {
-        others[j - i] = is_first ? sums[kHalf + j] : sums[j];
+        others[j - i] = bits_of(is_first ? sums[kHalf + j] : sums[j]);
         sums[j] = is_first ? sums[j] : sums[kHalf + j];
       }
       send_to_block(is_first ? 1 : 0, parts + i / 4 * kWarpgroup,
@@ -210,11 +332,17 @@ class Consumer {
 #pragma unroll
     for (int i = 0; i < kHalf; i += 4) {
       const int4 other = parts[i / 4 * kWarpgroup];
-      sums[i] += other.x;
-      sums[i + 1] += other.y;
-      sums[i + 2] += other.z;
-      sums[i + 3] += other.w;
+      add_bits(sums[i], other.x);
+      add_bits(sums[i + 1], other.y);
+      add_bits(sums[i + 2], other.z);
+      add_bits(sums[i + 3], other.w);
     }
+  }
+  static __device__ int32_t bits_of(int32_t sum) { return sum; }
+  static __device__ int32_t bits_of(float sum) { return __float_as_int(sum); }
+  static __device__ void add_bits(int32_t& sum, int32_t other) { sum += other; }
+  static __device__ void add_bits(float& sum, int32_t other) {
+    sum = __fadd_rn(sum, __int_as_float(other));
   }
 
   // Makes sums results, in one loop for each activation: they are in registers, so that loops are
@@ -241,7 +369,7 @@ class Consumer {
   // Writes the tile's rows, whose sums are the first of sums. Gates have a loop each, as
   // activations do.
   __device__ void finish(const Tile& tile, const Sums& sums) {
-    if constexpr (K::kGated && K::kGrouped) {
+    if constexpr (K::kGated && (K::kGrouped || K::kPacked)) {
       switch (a_.product.to.activation) {
         case Activation::gelu:
           return finish<Activation::gelu>(tile, sums);
@@ -413,7 +541,7 @@ class Consumer {
   int thread_;
   int lane_;
   Place at_;
-  Place weights_at_;  // of int4
+  Place weights_at_;  // of packed weights
   float channel_scales_[2];
   float biases_[2];
   float row_scales_[K::kRows / kWarp];

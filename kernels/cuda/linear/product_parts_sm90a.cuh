@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/int4.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/tiling.h"
@@ -26,16 +27,16 @@ static_assert(kTileChannels == kGroups * kGroupChannels);
 /// What becomes of sums, besides scales and biases.
 enum class Finish {
   none,
-  gate,       ///< pairs of sums become one result; of SiLU, but beside experts
+  gate,       ///< pairs of sums become one result; of SiLU, but beside experts and packed weights
   activation  ///< any function of one element, of 16-bit products
 };
 
-/// Weights of int4 beside int8 rows of x: widened to int8 in registers.
+/// Weights of int4 beside int8 rows of x, and codes of floats beside rows of bf16: widened to x's
+/// type in registers.
 struct Int4 {};
-constexpr int kInt4BlockBytes = kInt4CodeBytes + kInt4Block / 2;
-constexpr int kInt4Word = 4;                                        // bytes
-constexpr int kInt4WeightsBytes = kTileChannels * kInt4BlockBytes;  // of a stage
-constexpr int kMaxInt4Stages = 3;
+struct Coded {};
+constexpr int kPackedWord = 4;  // bytes
+constexpr int kMaxPackedStages = 3;
 
 /// What a kernel is made for: elements of x and the weight, and of the result, and tiles of at most
 /// so many rows of x. Kernels of many rows have code that few rows would wait for: 64 rows of
@@ -44,8 +45,10 @@ constexpr int kMaxInt4Stages = 3;
 template <typename ElementType, typename OutType, Finish kLast, int kMostRows,
           bool kManyWeights = false>
 struct Kind {
-  static constexpr bool kInt4 = std::is_same_v<ElementType, Int4>;
-  using Element = std::conditional_t<kInt4, int8_t, ElementType>;  // of x
+  static constexpr bool kCoded = std::is_same_v<ElementType, Coded>;
+  static constexpr bool kPacked = kCoded || std::is_same_v<ElementType, Int4>;
+  using Element =  // of x
+      std::conditional_t<kCoded, __nv_bfloat16, std::conditional_t<kPacked, int8_t, ElementType>>;
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
@@ -54,12 +57,13 @@ struct Kind {
   static constexpr bool kGrouped = kManyWeights;
   static constexpr int kRows = kMostRows;
   static constexpr bool kDivides =  // if tiles have all these rows
-      kIntegers && !kGrouped && can_divide(kRows);
+      (kIntegers || kCoded) && !kGrouped && can_divide(kRows);
   static constexpr int kPartsBytes = kRows / 2 * kTileChannels * static_cast<int>(sizeof(Sum));
   static constexpr int kOutputs = kGated ? kTileChannels / 2 : kTileChannels;
   static constexpr int kGroupOutputs = kOutputs / kGroups;
   static constexpr int kXColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
-  static constexpr int kStepParts = kInt4 ? static_cast<int>(kInt4Block) / kXColumns : 1;  // of x
+  static constexpr int kStepParts =
+      kPacked ? static_cast<int>(kPackedBlock) / kXColumns : 1;  // of x
   static constexpr int kStepColumns = kStepParts * kXColumns;
 
   /// Results leave in boxes of so many columns, a warpgroup's side by side.
@@ -70,15 +74,15 @@ struct Kind {
   static constexpr int kPieces = kRows / kPieceRows;
 };
 
-/// A stage has a step's weights, and below them its rows of x. Of int4, stages of weights, each a
-/// block of columns, come first, then those of x, and Int4Table at last.
+/// A stage has a step's weights, and below them its rows of x. Of packed weights, stages of these,
+/// each a block of columns, come first, then those of x, and of int4 Int4Table at last.
 struct Shared {
   std::byte stages[kStagesBytes];
   std::byte results[kGroups][kResultBytes];
   uint64_t there[kMaxStages];
   uint64_t done[kMaxStages];
-  uint64_t weights_there[kMaxInt4Stages];  ///< of int4, apart from x
-  uint64_t weights_done[kMaxInt4Stages];
+  uint64_t weights_there[kMaxPackedStages];  ///< of packed weights, apart from x
+  uint64_t weights_done[kMaxPackedStages];
   uint64_t parts;  ///< sums that the cluster's other block sends are there
 };
 
@@ -100,13 +104,24 @@ struct Arguments {
   int32_t steps = 0;  // of kStepColumns of the inputs
   int32_t stage_bytes = 0;
   int32_t n_stages = 0;
-  int32_t n_weight_stages = 0;  // of int4, of weights alone
+  int32_t n_weight_stages = 0;  // of packed weights alone
+  CodedLayout coded = {};
   // Of kinds of many weights: how many, and how they divide rows, in device memory. The tiling says
   // how many rows a tile has at most.
   int32_t experts = 1;
   const RowTile* row_tiles = nullptr;
   const int32_t* n_row_tiles = nullptr;
 };
+
+/// Bytes of a row of a block of packed weights, and of a stage.
+template <typename K>
+__host__ __device__ int packed_pitch(const Arguments& a) {
+  return K::kCoded ? a.coded.block_bytes : static_cast<int>(kInt4BlockBytes);
+}
+template <typename K>
+__host__ __device__ int packed_stage_bytes(const Arguments& a) {
+  return kTileChannels * packed_pitch<K>(a);
+}
 
 struct Tile {
   int first_row = 0;     // of x

@@ -18,9 +18,11 @@
 // but their steps took 1.85 times as many cycles, 1,850 instead of 1,010, for int8 and bf16 alike,
 // and with 128 rows of x 2.5 times as many.
 //
-// int4 weights come in blocks of 512 columns as they are stored, rows one behind the other, and x
-// beside them in stages of its own; the warpgroups widen them to int8 in the registers that the
-// tensor cores read. So they give the sums of the int8 matrix that they are.
+// Packed weights come in blocks of 512 columns as they are stored, rows one behind the other, and x
+// beside them in stages of its own; the warpgroups widen them to x's type in the registers that the
+// tensor cores read: int4 to the int8 matrix that it is, codes to the bf16 of their floats. Codes'
+// products are summed block by block, each a chain, and the blocks' sums in order: so other kernels
+// can have several warps make a sum (step_kernel/).
 //
 // 16-bit sums are chains of 16 inputs each, in order, as those of linear_in_order.cu and cuBLASLt.
 // For files that are compiled for sm_90a.
@@ -92,10 +94,10 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
   });
 }
 
-/// The same of int4 weights, by a thread, and of x beside them by another: each as far ahead as it
-/// has stages.
+/// The same of packed weights, by a thread, and of x beside them by another: each as far ahead as
+/// it has stages.
 template <typename K>
-__device__ void copy_int4_weights(const Arguments& a, const Maps& maps, Shared& shared) {
+__device__ void copy_packed_weights(const Arguments& a, const Maps& maps, Shared& shared) {
   const Steps steps = steps_of_block(a);
   Place at;
   for_tiles<K>(a, [&](const Tile& tile) {
@@ -103,9 +105,9 @@ __device__ void copy_int4_weights(const Arguments& a, const Maps& maps, Shared& 
     for (int step = 0; step < steps.count; ++step) {
       uint64_t& there = shared.weights_there[at.stage];
       wait_for_phase(shared.weights_done[at.stage], at.parity ^ 1U);
-      arrive_and_expect(there, kInt4WeightsBytes);
-      std::byte* to = shared.stages + at.stage * kInt4WeightsBytes;
-      const int column = (steps.first + step) * (kInt4BlockBytes / kInt4Word);
+      arrive_and_expect(there, packed_stage_bytes<K>(a));
+      std::byte* to = shared.stages + at.stage * packed_stage_bytes<K>(a);
+      const int column = (steps.first + step) * (packed_pitch<K>(a) / kPackedWord);
       if constexpr (K::kGated) {
         copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, tile.expert, there);
       } else {
@@ -119,7 +121,7 @@ __device__ void copy_int4_weights(const Arguments& a, const Maps& maps, Shared& 
 template <typename K>
 __device__ void copy_rows(const Arguments& a, const Maps& maps, Shared& shared) {
   const Steps steps = steps_of_block(a);
-  std::byte* stages = shared.stages + a.n_weight_stages * kInt4WeightsBytes;
+  std::byte* stages = shared.stages + a.n_weight_stages * packed_stage_bytes<K>(a);
   Place at;
   for_tiles<K>(a, [&](const Tile& tile) {
     const bool is_whole = tile.rows == a.tiling.rows;
@@ -158,8 +160,8 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
       init_barrier(shared.there[stage], 1);
       init_barrier(shared.done[stage], kGroups * kWarpgroup / kWarp);
     }
-    if constexpr (K::kInt4) {
-      for (int stage = 0; stage < kMaxInt4Stages; ++stage) {
+    if constexpr (K::kPacked) {
+      for (int stage = 0; stage < kMaxPackedStages; ++stage) {
         init_barrier(shared.weights_there[stage], 1);
         init_barrier(shared.weights_done[stage], kGroups * kWarpgroup / kWarp);
       }
@@ -170,17 +172,17 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
     }
     publish_barriers();
   }
-  if constexpr (K::kInt4) {
+  if constexpr (K::kPacked && !K::kCoded) {
     if (threadIdx.x >= kWarpgroup) int4_table(shared).fill(threadIdx.x - kWarpgroup);
   }
   __syncthreads();
   if (K::kDivides && a.tiling.split > 1) arrive_in_cluster();
   if (threadIdx.x < kWarpgroup) {
     give_back_registers<40>();
-    if constexpr (K::kInt4) {
+    if constexpr (K::kPacked) {
       if (threadIdx.x == 0) {
         if constexpr (K::kGrouped) wait_for_inputs();
-        copy_int4_weights<K>(a, maps, shared);
+        copy_packed_weights<K>(a, maps, shared);
       } else if (threadIdx.x == kWarp) {
         wait_for_inputs();
         copy_rows<K>(a, maps, shared);
@@ -194,6 +196,12 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
     wait_for_inputs();
     Consumer<K>(a, maps, shared).run();
   }
+}
+
+/// Whether kernels of experts and of packed weights finish such gates.
+inline bool has_gate(Activation activation) {
+  return activation == Activation::silu || activation == Activation::gelu ||
+         activation == Activation::gelu_tanh || activation == Activation::swiglu_clamped;
 }
 
 /// Whether x [rows, inputs], the weight and the result begin rows at multiples of 16 bytes, as
@@ -219,12 +227,13 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const Product& product = a.product;
   const Tiling& tiling = a.tiling;
   a.steps = steps_of<K>(product);
-  if constexpr (K::kInt4) {
+  if constexpr (K::kPacked) {
     constexpr int kFewRows = 128;  // beside which weights are what takes the time
-    a.n_weight_stages = tiling.rows <= kFewRows ? kMaxInt4Stages : 2;
+    constexpr int kTableBytes = K::kCoded ? 0 : static_cast<int>(sizeof(Int4Table));
+    const bool many_stages = tiling.rows <= kFewRows && a.coded.format != WeightFormat::fp8;
+    a.n_weight_stages = many_stages ? kMaxPackedStages : 2;
     a.stage_bytes = tiling.rows * kBlockRowBytes;
-    const int left =
-        kStagesBytes - static_cast<int>(sizeof(Int4Table)) - a.n_weight_stages * kInt4WeightsBytes;
+    const int left = kStagesBytes - kTableBytes - a.n_weight_stages * packed_stage_bytes<K>(a);
     a.n_stages = std::min(kMaxStages, left / a.stage_bytes);
   } else {
     a.stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
@@ -241,9 +250,11 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const int64_t channels = a.experts * (K::kGated ? 2 : 1) * product.outputs;
   BoxedMatrix weights{product.weight, type,           channels,
                       product.inputs, product.inputs, kTileChannels};
-  if constexpr (K::kInt4) {  // in words, of which a box may have enough
-    const int64_t words = row_bytes(WeightFormat::int4, product.inputs) / kInt4Word;
-    weights = {product.weight, DType::f32, channels, words, words, kTileChannels, kInt4BlockBytes};
+  if constexpr (K::kPacked) {  // in words, of which a box may have enough
+    const WeightFormat format = K::kCoded ? a.coded.format : WeightFormat::int4;
+    const int64_t words = row_bytes(format, product.inputs) / kPackedWord;
+    weights = {product.weight, DType::f32,    channels,          words,
+               words,          kTileChannels, packed_pitch<K>(a)};
   }
   const Maps maps{
       .x = boxes_of(tiling.rows),
@@ -259,19 +270,27 @@ void launch(Arguments a, DType type, const Queue& queue) {
       maps, a);
 }
 
-/// By the kernel of the tiles' rows.
+/// By the kernel of the tiles' rows. coded: of the weight.
 template <typename Element, typename Out, Finish kLast>
-void launch(const Product& product, DType type, const Queue& queue) {
-  using Most = Kind<Element, Out, kLast, kMaxTileRows>;
-  const TiledProduct tiled{product.rows, ceil_div(product.outputs, Most::kOutputs),
-                           steps_of<Most>(product), Most::kIntegers, Most::kStepParts};
+void launch(const Product& product, DType type, const Queue& queue, const CodedLayout& coded = {}) {
+  constexpr bool kCodes = std::is_same_v<Element, Coded>;
+  constexpr int kMost = kCodes ? kMostRowsBesideCodes : kMaxTileRows;
+  using Most = Kind<Element, Out, kLast, kMost>;
+  const TiledProduct tiled{product.rows,
+                           ceil_div(product.outputs, Most::kOutputs),
+                           steps_of<Most>(product),
+                           Most::kIntegers || kCodes,
+                           Most::kStepParts,
+                           kMost};
   const Tiling tiling = choose_tiling(tiled, gpu_attribute(cudaDevAttrMultiProcessorCount));
+  Arguments arguments{.product = product, .tiling = tiling};
+  arguments.coded = coded;
   if (tiling.rows <= 64) {
-    launch<Kind<Element, Out, kLast, 64>>({product, tiling}, type, queue);
-  } else if (tiling.rows <= 128) {
-    launch<Kind<Element, Out, kLast, 128>>({product, tiling}, type, queue);
-  } else {
-    launch<Most>({product, tiling}, type, queue);
+    launch<Kind<Element, Out, kLast, 64>>(arguments, type, queue);
+  } else if (kCodes || tiling.rows > 128) {
+    launch<Most>(arguments, type, queue);
+  } else if constexpr (!kCodes) {
+    launch<Kind<Element, Out, kLast, 128>>(arguments, type, queue);
   }
 }
 

@@ -9,7 +9,8 @@ namespace faststream {
 inline constexpr int32_t kTileChannels = 128;  // rows of the weight
 inline constexpr int32_t kMinTileRows = 64;    // of x
 inline constexpr int32_t kMaxTileRows = 256;
-inline constexpr int32_t kPartRows = 32;    // tiles have a multiple
+inline constexpr int32_t kMostRowsBesideCodes = 128;  // of floats: sums are in registers twice
+inline constexpr int32_t kPartRows = 32;              // tiles have a multiple
 inline constexpr int32_t kBandRows = 2048;  // go through all weights together, in the L2 cache
 
 /// Rows of x that meet one of several weights, that of an expert.
@@ -24,8 +25,9 @@ struct TiledProduct {
   int32_t rows = 0;
   int32_t across = 0;
   int32_t steps = 0;
-  bool integers = false;   ///< whose sums do not depend on how the inputs are divided
+  bool halves = false;     ///< sums do not depend on whether two have half of the inputs each
   int32_t step_parts = 1;  ///< of 128 bytes of a row of x
+  int32_t most_rows = kMaxTileRows;  ///< of x, of a tile
 };
 
 /// Tiles have as many rows of x each. Those that blocks would take last, when there are fewer tiles
@@ -81,7 +83,7 @@ class TilingChooser {
   TilingChooser(const TiledProduct& product, int32_t blocks) : product_(product), blocks_(blocks) {}
 
   Tiling choose() {
-    for (int32_t rows = kMinTileRows; rows <= kMaxTileRows; rows += kPartRows) consider(rows);
+    for (int32_t rows = kMinTileRows; rows <= product_.most_rows; rows += kPartRows) consider(rows);
     return best_;
   }
 
@@ -118,7 +120,7 @@ class TilingChooser {
       cut.pieces = cut.whole + rest * cut.cuts;
       take(cut, tiles / blocks_ * time + tile_time(cut.cut_rows, product_.steps));
     }
-    if (product_.integers && 2 * tiles <= blocks_ && product_.steps > 1 && can_divide(rows)) {
+    if (product_.halves && 2 * tiles <= blocks_ && product_.steps > 1 && can_divide(rows)) {
       Tiling divided = tiling;
       divided.split = 2;
       take(divided, tile_time(rows, ceil_div(product_.steps, 2)) + adding_time(rows));

@@ -1,7 +1,7 @@
 // Weights that no kernel takes as they are are decoded before each product: int4 to int8 but where
-// linear.cu says otherwise, and integers beside inputs that keep 16 bits to bf16. That moves two or
-// four bytes of memory for each element besides those that are stored: little beside products of
-// many rows, such as an encoder's.
+// linear.cu says otherwise, integers beside inputs that keep 16 bits to bf16, and codes of floats
+// to the inputs' type. That moves two or four bytes of memory for each element besides those that
+// are stored: little beside products of many rows, such as an encoder's.
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/types.cuh"
@@ -33,7 +33,10 @@ __global__ __launch_bounds__(kThreads) void widen_kernel(Rows rows, const float*
       }
     }
     T* to = widened + row * cols + c;
-    if constexpr (kEach * sizeof(T) == 16) {
+    if constexpr (kEach * sizeof(T) == 32) {
+      *reinterpret_cast<uint4*>(to) = reinterpret_cast<const uint4*>(wide)[0];
+      *reinterpret_cast<uint4*>(to + kEach / 2) = reinterpret_cast<const uint4*>(wide)[1];
+    } else if constexpr (kEach * sizeof(T) == 16) {
       *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(wide);
     } else if constexpr (kEach * sizeof(T) == 8) {
       *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(wide);
@@ -55,7 +58,8 @@ void widen(const Weight& weight, const Queue& queue, const float* scales, T* to)
 
 }  // namespace
 
-WeightFormat widened_format(WeightFormat format, int32_t input_bits) {
+WeightFormat widened_format(WeightFormat format, int32_t input_bits, DType act) {
+  if (is_coded(format)) return format_of(act);
   if (is_integer(format)) return input_bits == 8 ? WeightFormat::int8 : WeightFormat::bf16;
   return format;
 }
@@ -69,15 +73,19 @@ size_t widened_bytes(WeightFormat widened, int64_t rows, int64_t cols) {
   return static_cast<size_t>(rows * row_bytes(widened, cols));
 }
 
-Weight CudaBackend::widened(const Weight& weight) {
-  const WeightFormat format = widened_format(weight.format, weight.input_bits);
+Weight CudaBackend::widened(const Weight& weight, DType act) {
+  const WeightFormat format = widened_format(weight.format, weight.input_bits, act);
   if (format == weight.format) return weight;
   const Queue queue = this->queue();
   std::byte* to = widened_.at_least(widened_bytes(format, weight.rows, weight.cols));
   Weight wide = weight;
   wide.data = to;
   wide.format = format;
-  if (format == WeightFormat::int8) {
+  if (is_coded(weight.format)) {
+    with_float_type(act, [&](auto zero) {
+      widen<CodedRows>(weight, queue, nullptr, reinterpret_cast<decltype(zero)*>(to));
+    });
+  } else if (format == WeightFormat::int8) {
     widen<Int4Rows>(weight, queue, nullptr, reinterpret_cast<int8_t*>(to));
   } else {
     wide.scales = nullptr;

@@ -13,7 +13,8 @@ struct RowRule {
   int32_t n_logprobs = -1;   ///< at most kMaxLogprobs
   int32_t n_candidates = 0;  ///< at most kMaxKeys; above 0: the row is ranked
   int32_t n_edits = 0;
-  int64_t first_edit = 0;  ///< in the array of all rows' edits
+  int64_t first_edit = 0;   ///< in the array of all rows' edits
+  int64_t first_mask = -1;  ///< word in the array of all rows' masks; -1: no mask
   uint64_t seed = 0;
   uint64_t sequence = 0;
   uint64_t position = 0;
@@ -41,6 +42,7 @@ struct Arguments {
   int vocab;
   const RowRule* rules;
   const LogitEdit* edits;
+  const uint32_t* masks;
   float* unedited;  ///< logits before each edit, of rows with log-probabilities
   std::byte* results;
   int64_t result_bytes;
@@ -74,6 +76,14 @@ inline __device__ float edited(float logit, const LogitEdit& edit) {
   const float scaled =
       logit > 0 ? __fdiv_rn(logit, edit.repetition) : __fmul_rn(logit, edit.repetition);
   return __fadd_rn(scaled, edit.bias);  // not fused, as on the CPU
+}
+
+/// Makes the logits of tokens that are not in the mask minus infinity.
+inline __device__ void apply(const Row& row, const uint32_t* mask) {
+  for (int t = thread_index(); t < row.vocab; t += kThreads) {
+    if ((mask[t / 32] >> t % 32 & 1U) == 0) row.logits[t] = -INFINITY;
+  }
+  __syncthreads();
 }
 
 /// Applies edits, all to different logits, and keeps the old ones in `unedited` unless it is null.

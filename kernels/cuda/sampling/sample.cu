@@ -239,8 +239,10 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
       describe(row, seen, rule.n_logprobs, result, reinterpret_cast<uint64_t*>(out + 1), storage);
     }
   }
+  const bool is_masked = rule.first_mask >= 0;
+  if (is_masked) apply(row, arguments.masks + rule.first_mask);
   if (rule.n_edits > 0) apply(row, edits, rule.n_edits, unedited);
-  if (rule.n_edits > 0 || !wants_logprobs) seen = survey(row, storage);
+  if (rule.n_edits > 0 || is_masked || !wants_logprobs) seen = survey(row, storage);
   result.fault = seen.fault;
   if (seen.fault == DrawFault::none) {
     result.token = rule.draw.scale > 0 ? draw(row, rule, seen, storage) : key_id(seen.best);
@@ -349,19 +351,22 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
   }
   const size_t rows = rules.size();
   size_t n_edits = 0;
+  size_t n_mask_words = 0;
   int32_t n_logprobs = 0;
   int32_t n_candidates = 0;
   for (const SamplingRow& rule : rules) {
     require_rule(rule, logits.cols);
     n_edits += rule.edits.size();
+    n_mask_words += rule.mask.size();
     n_logprobs = std::max(n_logprobs, rule.n_logprobs);
     n_candidates = std::max(n_candidates, rule.n_candidates);
   }
 
-  // Rules and edits are uploaded. The results lie behind them in host memory, where the kernel
-  // writes them itself: a copy would be a pause of 10 us.
+  // Rules, edits and masks are uploaded. The results lie behind them in host memory, where the
+  // kernel writes them itself: a copy would be a pause of 10 us.
   const size_t edits_at = aligned(rows * sizeof(RowRule));
-  const size_t upload_bytes = edits_at + aligned(n_edits * sizeof(LogitEdit));
+  const size_t masks_at = edits_at + aligned(n_edits * sizeof(LogitEdit));
+  const size_t upload_bytes = masks_at + aligned(n_mask_words * sizeof(uint32_t));
   const auto n_described = static_cast<size_t>(std::max(n_logprobs, n_candidates));
   const size_t candidates_at = sizeof(RowResult) + n_described * sizeof(uint64_t);
   const size_t result_bytes = candidates_at + static_cast<size_t>(n_candidates) * sizeof(uint64_t);
@@ -378,17 +383,25 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
   auto* first = reinterpret_cast<RowRule*>(host);
   std::array<RowRule*, 3> next = {first, first + counts[0], first + counts[0] + counts[1]};
   size_t first_edit = 0;
+  size_t first_mask = 0;
   for (size_t r = 0; r < rows; ++r) {
     const SamplingRow& rule = rules[r];
-    *next[way_of(rule)]++ = {.row = static_cast<int64_t>(r),
-                             .draw = draw_rule(rule, logits.cols),
-                             .n_logprobs = rule.n_logprobs,
-                             .n_candidates = rule.n_candidates,
-                             .n_edits = static_cast<int32_t>(rule.edits.size()),
-                             .first_edit = static_cast<int64_t>(first_edit),
-                             .seed = rule.seed,
-                             .sequence = rule.sequence,
-                             .position = rule.position};
+    *next[way_of(rule)]++ = {
+        .row = static_cast<int64_t>(r),
+        .draw = draw_rule(rule, logits.cols),
+        .n_logprobs = rule.n_logprobs,
+        .n_candidates = rule.n_candidates,
+        .n_edits = static_cast<int32_t>(rule.edits.size()),
+        .first_edit = static_cast<int64_t>(first_edit),
+        .first_mask = rule.mask.empty() ? -1 : static_cast<int64_t>(first_mask),
+        .seed = rule.seed,
+        .sequence = rule.sequence,
+        .position = rule.position};
+    if (!rule.mask.empty()) {
+      std::memcpy(host + masks_at + first_mask * sizeof(uint32_t), rule.mask.data(),
+                  rule.mask.size_bytes());
+      first_mask += rule.mask.size();
+    }
     if (rule.edits.empty()) continue;
     std::memcpy(host + edits_at + first_edit * sizeof(LogitEdit), rule.edits.data(),
                 rule.edits.size_bytes());
@@ -401,6 +414,7 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
                       .vocab = static_cast<int>(logits.cols),
                       .rules = reinterpret_cast<const RowRule*>(device),
                       .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+                      .masks = reinterpret_cast<const uint32_t*>(device + masks_at),
                       .unedited = reinterpret_cast<float*>(device + upload_bytes),
                       .results = results,
                       .result_bytes = static_cast<int64_t>(result_bytes),

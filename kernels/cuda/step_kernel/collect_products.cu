@@ -41,8 +41,11 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const bool is_float = x.dtype == DType::f32;
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
+  const bool has_codes =
+      is_coded(weight.format) && weight.cols % kPackedStep == 0 &&
+      ceil_div(row_bytes, step_kernel::chunk_bytes_of(weight.format)) <= kMaxTileStages;
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
-                     ((is_integer(weight.format) && weight.quantizes_inputs()) ||
+                     (has_codes || (is_integer(weight.format) && weight.quantizes_inputs()) ||
                       weight.format == WeightFormat::f32 ||
                       (weight.stored_as() == act && row_bytes % step_kernel::kPairBytes == 0));
   const int64_t x_bytes = bytes_of_x(weight, act);
@@ -257,7 +260,8 @@ void StepKernel::add(ProductInstruction product) {
   product.tiles_more = tiles % product.blocks;
   dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
   write_over_held(int64_t{product.x_rows} * product.x_bytes);
-  const auto kind = is_integer(product.weight_format) ? Instruction::Kind::multiply
+  const auto kind = is_integer(product.weight_format) || is_coded(product.weight_format)
+                        ? Instruction::Kind::multiply
                     : product.weight_format == WeightFormat::f32
                         ? Instruction::Kind::multiply_floats
                         : Instruction::Kind::multiply_in_order;

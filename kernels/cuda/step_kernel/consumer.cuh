@@ -35,8 +35,8 @@ __device__ __noinline__ StageReader carry_out(const AttendInstruction& a, RowMem
 }
 
 /// Carries out instructions, one after the other. kMixed: whether there may be others than products
-/// and attention; kInt4: as Multiplier has it.
-template <int kDim, typename Rule, bool kMixed, bool kInt4>
+/// and attention; kPacked: as Multiplier has it.
+template <int kDim, typename Rule, bool kMixed, Packed kPacked>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
@@ -95,7 +95,7 @@ class Consumer {
 
   RowMemory rows_;
   Preparer<kMixed> preparer_;
-  Multiplier<kInt4> multiplier_;
+  Multiplier<kPacked> multiplier_;
 };
 
 }  // namespace faststream::step_kernel

@@ -68,7 +68,7 @@ struct ProductInstruction {
   RowElements factors;  ///< of a row of that type, element by element, if there are any
   const void* weight = nullptr;
   WeightFormat weight_format =
-      WeightFormat::f32;  ///< the step's type, int8 or int4; of a router also f32
+      WeightFormat::f32;  ///< the step's type, or one of integers or codes; of a router also f32
   bool rotated = false;   ///< see Weight
   int32_t inputs = 0;
   int32_t x_bytes = 0;      ///< of a row of x as it is multiplied

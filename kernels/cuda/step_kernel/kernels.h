@@ -8,6 +8,9 @@
 
 namespace faststream::step_kernel {
 
+/// Which packed weights there may be.
+enum class Packed { none, int4, all };
+
 /// run_kernel(), for steps whose heads have some number of dimensions at most.
 using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
 
@@ -15,7 +18,9 @@ using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
 /// largest; varied: some rule is no LastRule.
 Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
-/// That of steps that have weights of int4. mixed: they are mixed_kernel()'s otherwise.
+/// Those of steps that have weights of int4 and no other packed ones, and of any. mixed: they are
+/// mixed_kernel()'s otherwise.
 Kernel int4_kernel(int head_dim, bool varied, bool mixed);
+Kernel packed_kernel(int head_dim, bool varied, bool mixed);
 
 }  // namespace faststream::step_kernel

@@ -5,8 +5,9 @@
 namespace faststream::step_kernel {
 
 Kernel mixed_kernel(int head_dim, bool varied) {
-  if (head_dim <= 128) return run_kernel<128, VariedRule, true, false>;
-  return varied ? run_kernel<256, VariedRule, true, false> : run_kernel<256, LastRule, true, false>;
+  if (head_dim <= 128) return run_kernel<128, VariedRule, true, Packed::none>;
+  return varied ? run_kernel<256, VariedRule, true, Packed::none>
+                : run_kernel<256, LastRule, true, Packed::none>;
 }
 
 }  // namespace faststream::step_kernel

@@ -1,6 +1,7 @@
 // Products of a block's tiles.
 #pragma once
 
+#include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/step_kernel/stage_reader.cuh"
@@ -10,8 +11,9 @@ namespace faststream::step_kernel {
 /// By kConsumers warps. Stages are theirs in turn, over all instructions: a warp multiplies its
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
 /// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
-/// is one warp's. A row of floats is one stage. kInt4: whether there may be weights of int4.
-template <bool kInt4>
+/// is one warp's. Codes of floats are chains in each block of columns, whose sums are added in
+/// order. A row of floats is one stage. kPacked: which packed weights there may be.
+template <Packed kPacked>
 class Multiplier {
  public:
   explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
@@ -23,12 +25,16 @@ class Multiplier {
       multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
       multiply_in_order(p, stages);
+    } else if (kPacked == Packed::all && is_coded(p.weight_format)) {
+      multiply_codes(p, stages);
     } else {
       multiply(p, stages);
     }
   }
 
  private:
+  static constexpr bool kInt4 = kPacked != Packed::none;
+
   // A lane's place in a tile: what it finishes.
   struct Result {
     bool exists = false;
@@ -127,12 +133,7 @@ class Multiplier {
           continue;
         }
         await_count(of_tile.parts, parts - 1);
-        value = 0;
-        for (int k = 0; k < parts; ++k) {
-          const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
-          value =
-              __fmaf_rn(shared_memory().choices[0].weights[k], of_part.values[lane() / 2], value);
-        }
+        value = sum_of_parts(first, parts, chunks);
       }
       const bool stores = result.exists && lane() % 2 == 0;
       if (p.gated) {
@@ -281,6 +282,161 @@ class Multiplier {
       }
     }
     return sums[0] + __shfl_xor_sync(kAllLanes, sums[0], 1);
+  }
+
+  // Codes of floats, as multiply() does integers.
+  __device__ void multiply_codes(const ProductInstruction& p, StageReader& stages) const {
+    const CodedStep coded(CodedLayout(p.weight_format), lane());
+    const int chunks = ceil_div(p.row_bytes, p.chunk_bytes);
+    const int parts = parts_of(p);
+    const int n_stages = TilesOfBlock(p).count * parts * chunks;
+    const uint32_t end = stages.begin() + n_stages;
+    for (uint32_t n = first_in_turn(stages); n < end; n += kConsumers) {
+      const Stage& stage = stages.await(n);
+      const int part = stage.part;
+      const int chunk = stage.chunk;
+      const Result result = result_of(p, stage.tile, stage.row);
+      const bool ends_part = chunk + 1 == chunks;
+      const bool ends_tile = ends_part && part + 1 == parts;
+      const uint32_t added = ends_tile ? ask_added(p, result) : 0;
+      PartSums& own = shared_memory().part_sums[n % kPartSums];
+      with_codes(p.weight_format, [&]<WeightFormat kFormat>() {
+        multiply_codes_of_chunk<kFormat>(p, coded, stage, part, chunk, own);
+      });
+      const float bias = stage.biases[lane() / 2];
+      const uint32_t first_of_part = n - chunk;
+      StageReader::release(n);
+
+      PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
+      if (!ends_part) {
+        count(part_sums.chunks);
+        continue;
+      }
+      __syncwarp();
+      if (chunks > 1) await_count(part_sums.chunks, chunks - 1);
+      float value = sum_of_blocks(p, coded, first_of_part);
+      __syncwarp();
+      if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
+      if (p.sums_experts) {
+        if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
+        const uint32_t first = first_of_part - part * chunks;
+        PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
+        if (!ends_tile) {
+          count(of_tile.parts);
+          continue;
+        }
+        await_count(of_tile.parts, parts - 1);
+        value = sum_of_parts(first, parts, chunks);
+      }
+      const bool stores = result.exists && lane() % 2 == 0;
+      if (p.gated) {
+        if (p.n_experts == 0) value = to_float(from_float<T>(value));  // as beside many rows
+        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+      } else {
+        store(p, result, stores, value, added);
+      }
+    }
+    stages.pass(n_stages);
+    // As products of integers want them.
+    synchronize();
+    for (int i = thread(); i < static_cast<int>(kPartSums) * kTileRows; i += kConsumerThreads) {
+      shared_memory().part_sums[i / kTileRows].sums[i % kTileRows] = 0;
+    }
+  }
+
+  // Of row lane / 2 of a part whose first stage is `first`: of each half of the inputs the blocks
+  // in order, of experts of all together, as product_consumer_sm90a.cuh has it.
+  static __device__ float sum_of_blocks(const ProductInstruction& p, const CodedStep& coded,
+                                        uint32_t first) {
+    const int of_chunk = static_cast<int>(p.chunk_bytes) / coded.layout().block_bytes;
+    const int blocks = ceil_div(p.inputs, kPackedBlock);
+    const int half = p.n_experts > 0 ? 0 : blocks / 2;
+    float first_half = 0;
+    float sum = 0;
+    int chunk = 0;
+    int in_chunk = 0;
+    for (int block = 0; block < blocks; ++block) {
+      const PartSums& from = shared_memory().part_sums[(first + chunk) % kPartSums];
+      const float more = from.block(in_chunk, lane() / 2);
+      if (block == half) first_half = sum;
+      sum = block == 0 || block == half ? more : __fadd_rn(sum, more);
+      if (++in_chunk == of_chunk) {
+        in_chunk = 0;
+        ++chunk;
+      }
+    }
+    return half > 0 ? __fadd_rn(first_half, sum) : sum;
+  }
+
+  // The tile's experts' by their weights. first: the tile's first stage.
+  static __device__ float sum_of_parts(uint32_t first, int parts, int chunks) {
+    float value = 0;
+    for (int k = 0; k < parts; ++k) {
+      const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
+      value = __fmaf_rn(shared_memory().choices[0].weights[k], of_part.values[lane() / 2], value);
+    }
+    return value;
+  }
+
+  // Makes the sums of a stage's blocks, all columns of the right operand being x.
+  template <WeightFormat kFormat>
+  static __device__ void multiply_codes_of_chunk(const ProductInstruction& p,
+                                                 const CodedStep& coded, const Stage& stage,
+                                                 int part, int chunk, PartSums& to) {
+    constexpr auto kBlockSteps = static_cast<int>(kPackedBlock / kPackedStep);
+    constexpr int kMost = chunk_bytes_of(kFormat) / static_cast<int>(packed_block_bytes(kFormat));
+    constexpr int kStepBytes = kPackedStep * static_cast<int>(sizeof(T));  // of x
+    const int block_bytes = layout_of<kFormat>(coded.layout()).block_bytes;
+    const int of_chunk =
+        kFormat == WeightFormat::int4_g128 ? static_cast<int>(p.chunk_bytes) / block_bytes : kMost;
+    const int first = chunk * of_chunk * kBlockSteps;
+    const int steps = min(p.inputs / static_cast<int>(kPackedStep) - first, of_chunk * kBlockSteps);
+    const uint32_t x = shared_address(shared_memory().x) +
+                       static_cast<uint32_t>(part * p.x_bytes + first * kStepBytes) +
+                       lane() / 8 * 16;
+    const unsigned char* rows = stage.weights + lane() / 4 * kPitch;
+    float sums[kMost][4] = {};
+    const int group_steps = 1 << layout_of<kFormat>(coded.layout()).group_shift;
+    const int most_steps = min(steps, kBlockSteps);
+#pragma unroll 2
+    for (int begin = 0; begin < most_steps; begin += group_steps) {
+      CodedStep::Group groups[kMost][2];
+#pragma unroll
+      for (int block = 0; block < kMost; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const unsigned char* from = rows + block * block_bytes + half * 8 * kPitch;
+          groups[block][half] = coded.group<kFormat>(from, begin);
+        }
+      }
+#pragma unroll 2
+      for (int step = begin; step < min(begin + group_steps, most_steps); ++step) {
+#pragma unroll
+        for (int block = 0; block < kMost; ++block) {
+          const int at = block * kBlockSteps + step;
+          if (at >= steps) break;
+          uint32_t columns[4];
+          load_matrices<false>(columns, x + at * kStepBytes);
+          CodedStep::Registers upper;
+          CodedStep::Registers lower;
+          const unsigned char* from = rows + block * block_bytes;
+          coded.widen<kFormat>(groups[block][0], from, step, upper);
+          coded.widen<kFormat>(groups[block][1], from + 8 * kPitch, step, lower);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const uint32_t a[4] = {upper[i][0], lower[i][0], upper[i][1], lower[i][1]};
+            mma_16x8x16<T>(sums[block], a, columns[2 * i], columns[2 * i + 1]);
+          }
+        }
+      }
+    }
+    if (lane() % 4 != 0) return;
+#pragma unroll
+    for (int block = 0; block < kMost; ++block) {
+      to.set_block(block, lane() / 4, sums[block][0]);
+      to.set_block(block, lane() / 4 + 8, sums[block][2]);
+    }
   }
 
   // Sixteen-bit weights. An output is one chain of tensor core instructions from the first input to

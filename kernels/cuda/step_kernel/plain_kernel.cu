@@ -7,8 +7,8 @@ namespace {
 
 template <int kDim>
 Kernel kernel_of(bool varied) {
-  return varied ? run_kernel<kDim, VariedRule, false, false>
-                : run_kernel<kDim, LastRule, false, false>;
+  return varied ? run_kernel<kDim, VariedRule, false, Packed::none>
+                : run_kernel<kDim, LastRule, false, Packed::none>;
 }
 
 }  // namespace

@@ -29,8 +29,8 @@
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What
 // only some steps have is functions of its own in a kernel of its own (mixed_kernel.cu), with short
-// code, and int4's products are in others (int4_kernel.cu): an instruction cache of 128 kB has what
-// a layer needs of a plain step's, and not much more.
+// code, and packed weights' products are in others (packed_kernel.cu): an instruction cache of 128
+// kB has what a layer needs of a plain step's, and not much more.
 //
 // Bytes and time, Llama-3-8B in INT8: 8.03 GB, 2.59 ms at 3.10 TB/s, 386 tokens/s; bf16: 15.01 GB,
 // 4.84 ms, 207 tokens/s.
@@ -52,10 +52,10 @@ inline __device__ void unset(uint4* memory, int64_t pieces) {
   }
 }
 
-/// One block a multiprocessor. kDim: what heads have at most; kMixed, kInt4: see Consumer. rows:
+/// One block a multiprocessor. kDim: what heads have at most; kMixed, kPacked: see Consumer. rows:
 /// unset but for what comes from outside. used: the rows of the step before, of which so many
 /// pieces are to be unset for the next.
-template <int kDim, typename Rule, bool kMixed, bool kInt4>
+template <int kDim, typename Rule, bool kMixed, Packed kPacked>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
                                                           int count, RowMemory rows, uint4* used,
                                                           int64_t used_pieces) {
@@ -81,7 +81,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   __syncthreads();
   begin_kernel();
   if (threadIdx.x < kConsumerThreads) {
-    Consumer<kDim, Rule, kMixed, kInt4>(rows).run(count);
+    Consumer<kDim, Rule, kMixed, kPacked>(rows).run(count);
   } else {
     Producer(shared, rows).run(instructions, count);
   }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/attention/attention_split.cuh"
 #include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/row.cuh"
+#include "kernels/cuda/step_kernel/kernels.h"
 #include "kernels/cuda/step_kernel/rows.cuh"
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
@@ -18,12 +19,14 @@ inline constexpr int kThreads = kConsumerThreads + kProducers * kWarp;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
-// Of int4 a stage has whole blocks.
-inline constexpr int kInt4BlockBytes =
-    static_cast<int>(stored_columns(WeightFormat::int4, kInt4Block));
+// Of packed weights a stage has whole blocks.
 inline constexpr int kInt4ChunkBlocks = kChunkBytes / kInt4BlockBytes;
+inline constexpr int kMaxCodedBlocks = 2;  // whose sums PartSums has room for
 constexpr int chunk_bytes_of(WeightFormat format) {
-  return format == WeightFormat::int4 ? kInt4ChunkBlocks * kInt4BlockBytes : kChunkBytes;
+  if (stored_type(format) != DType::packed) return kChunkBytes;
+  const auto block_bytes = static_cast<int>(packed_block_bytes(format));
+  const int blocks = kChunkBytes / block_bytes;
+  return (is_coded(format) ? std::min(blocks, kMaxCodedBlocks) : blocks) * block_bytes;
 }
 inline constexpr int kPairBytes = 64;  // of a row, for two tensor core instructions
 inline constexpr int kStages = 10;
@@ -55,6 +58,19 @@ struct PartSums {
   float values[kTileRows];  ///< of the part, where the tile has several
   uint32_t chunks;          ///< that are in `sums`
   uint32_t parts;           ///< that have `values`: of the tile, at its first part
+
+  /// Where weights are codes of floats: the sum of a block of this stage, of which there are
+  /// kMaxCodedBlocks, until the part's values are made. Then there are no sums of chunks.
+  __device__ void set_block(int block, int row, float sum) {
+    if (block == 0) {
+      sums[row] = __float_as_int(sum);
+    } else {
+      values[row] = sum;
+    }
+  }
+  [[nodiscard]] __device__ float block(int block, int row) const {
+    return block == 0 ? __int_as_float(sums[row]) : values[row];
+  }
 };
 /// By the number of a part's first stage. Stages in use are less than two rings apart, and a tile
 /// keeps its parts' values until the last is there.

@@ -161,10 +161,15 @@ void StepKernel::launch() {
             (!i.attend.appends || i.attend.transform.v_weight != nullptr ||
              step_kernel::are_wide(i.attend.attention.kv.head_dim)));
   });
-  const bool int4 = std::any_of(instructions.begin(), instructions.end(), [](const auto& i) {
-    return i.kind == Instruction::Kind::multiply && i.product.weight_format == WeightFormat::int4;
-  });
-  const step_kernel::Kernel kernel = int4    ? step_kernel::int4_kernel(head_dim_, varied_, mixed)
+  const auto some_weight = [&](const auto& is) {
+    return std::any_of(instructions.begin(), instructions.end(), [&](const auto& i) {
+      return i.kind == Instruction::Kind::multiply && is(i.product.weight_format);
+    });
+  };
+  const bool coded = some_weight(is_coded);
+  const bool int4 = some_weight([](WeightFormat format) { return format == WeightFormat::int4; });
+  const step_kernel::Kernel kernel = coded   ? step_kernel::packed_kernel(head_dim_, varied_, mixed)
+                                     : int4  ? step_kernel::int4_kernel(head_dim_, varied_, mixed)
                                      : mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
                                              : step_kernel::plain_kernel(head_dim_, varied_);
   known_.clear();

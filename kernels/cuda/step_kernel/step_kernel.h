@@ -32,9 +32,10 @@ inline constexpr int kMaxWarpInputs = 8 * kMaxEights * 32;  // where a warp has 
 /// The longest result that another instruction may read.
 inline constexpr size_t kMaxRowBytes = size_t{64} << 10;
 inline constexpr int kMaxFloatInputs = 4096;  ///< beside weights of floats
-inline constexpr int kMaxTileStages = 40;     ///< where a tile sums several experts' results
-inline constexpr int kMaxTaps = 4;            ///< of a convolution
-inline constexpr int kMaxStateKeys = 128;     ///< of a recurrence
+/// Where a tile sums several experts' results, and where blocks of a row are summed one by one.
+inline constexpr int kMaxTileStages = 40;
+inline constexpr int kMaxTaps = 4;         ///< of a convolution
+inline constexpr int kMaxStateKeys = 128;  ///< of a recurrence
 /// Limits of an instruction's experts.
 inline constexpr int kMaxExpertsUsed = 32;
 inline constexpr int kMaxExpertsChosenFrom = 512;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -251,6 +252,8 @@ std::vector<Recipe> default_recipes() {
 
 void quality_command(const BenchOptions& options) {
   catch_interrupts();
+  // A reader that goes away must not end the process before its files are gone.
+  std::signal(SIGPIPE, SIG_IGN);
   check(options);
   const bool are_files = std::ranges::all_of(options.models, is_model_file);
   if (!are_files && options.models.size() > 1) {

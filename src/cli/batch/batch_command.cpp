@@ -63,8 +63,10 @@ std::string hash_of(const LineReader::Line& line) {
 
 BatchLine parse_line(const LineReader::Line& line, BatchFormat format, const Request& defaults) {
   if (line.too_long) {
-    return {.id = line.number,
-            .error = "the line is longer than 64 MB, or than memory allows; split it"};
+    BatchLine none;
+    none.id = line.number;
+    none.error = "the line is longer than 64 MB, or than memory allows; split it";
+    return none;
   }
   return parse_batch_line(line.text, line.number, format, defaults);
 }

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "api/request_body.h"
 #include "engine/request.h"
 
 namespace faststream::cli {
@@ -34,12 +34,9 @@ enum class BatchFormat { text, json };
 /// array, or of a JSON object that goes on in the next line.
 BatchFormat recognize_batch_format(std::string_view line, std::string_view input);
 
-struct BatchLine {
-  nlohmann::json id;  ///< a string or a whole number; the line's number where it gives none
-  Request request = {};
+struct BatchLine : api::ParsedRequest {
+  nlohmann::json id;       ///< a string or a whole number; the line's number where it gives none
   std::string error = {};  ///< why the line makes no request; empty if it does
-  /// What it says without an effect: `"temperature" has no effect with beams`.
-  std::vector<std::string> idle = {};
 };
 
 /// Parses line `number` (from 1), without its newline. The request is `defaults` with what the line

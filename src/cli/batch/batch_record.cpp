@@ -2,13 +2,12 @@
 
 #include <array>
 #include <cinttypes>
-#include <cmath>
 #include <cstdio>
 #include <utility>
 #include <vector>
 
+#include "api/answer.h"
 #include "support/hash.h"
-#include "text/tool_calls.h"
 
 namespace faststream::cli {
 namespace {
@@ -23,11 +22,9 @@ Record start(const RecordHead& head) {
   return record;
 }
 
-std::string finish(const Record& record) {
-  return record.dump(-1, ' ', false, Record::error_handler_t::replace);
-}
+using api::six_decimals;
 
-double six_decimals(double number) { return std::round(number * 1e6) / 1e6 + 0.0; }  // no -0
+std::string finish(const Record& record) { return api::json_text(record); }
 
 Record token_entry(const TokenLogprob& entry, const TokensText& text_of) {
   Record record = {{"token", entry.token}, {"text", text_of({&entry.token, 1})}};
@@ -58,28 +55,12 @@ void append_list(std::string& object, const std::string& key, const std::vector<
   object += '}';
 }
 
-// In OpenAI's form.
-Record tool_calls_entry(const std::vector<ToolCall>& calls) {
-  Record list = Record::array();
-  for (const ToolCall& call : calls) {
-    list.push_back({{"id", "call_" + std::to_string(list.size())},
-                    {"type", "function"},
-                    {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
-  }
-  return list;
-}
-
 void add_text(Record& record, const RecordHead& head, const Output& output,
               const TokensText& text_of) {
-  record["text"] = output.text;
-  if (head.has_tools) {
-    // Special tokens may stand around a call; that of the end is no part of it.
-    ParsedAnswer answer =
-        parse_tool_calls(head.show_special ? text_of(output.tokens) : output.text);
-    if (!answer.tool_calls.empty()) {
-      record["text"] = std::move(answer.content);
-      record["tool_calls"] = tool_calls_entry(answer.tool_calls);
-    }
+  ParsedAnswer answer = api::parse_answer(output, head.has_tools, head.show_special, text_of);
+  record["text"] = std::move(answer.content);
+  if (!answer.tool_calls.empty()) {
+    record["tool_calls"] = api::tool_calls_json(answer.tool_calls, "call_");
   }
   record["finish_reason"] = finish_reason_name(output.finish_reason);
   if (head.scores) record["score"] = six_decimals(output.score);

@@ -2,12 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <string>
 #include <string_view>
 
+#include "api/answer.h"
 #include "engine/request.h"
 
 namespace faststream::cli {
@@ -28,7 +27,7 @@ struct RecordHead {
 /// another one now.
 std::string line_hash(std::string_view text);
 
-using TokensText = std::function<std::string(std::span<const int32_t> tokens)>;
+using api::TokensText;
 
 /// {"id", "line", "line_hash", "text", "finish_reason", "prompt_tokens", "completion_tokens",
 /// "seed"}, with "choices", a list of {"text", "finish_reason", "completion_tokens"}, in place of

@@ -10,7 +10,7 @@
 
 #include "cli/chat/chat_context.h"
 #include "cli/chat/chat_terminal.h"
-#include "cli/conversation.h"
+#include "cli/conversation_file.h"
 #include "cli/terminal_text.h"
 #include "engine/find_chat_template.h"
 #include "engine/load_weights.h"

@@ -11,6 +11,7 @@
 
 #include "support/error.h"
 #include "support/printable.h"
+#include "support/releaser.h"
 #include "text/tokenizer/unicode.h"
 
 namespace faststream {
@@ -22,13 +23,6 @@ constexpr uint32_t kHeapLimit = 64 << 10;              // KiB, where there is no
 constexpr size_t kJitStack = size_t{16} << 20;         // bytes
 constexpr size_t kLongestPattern = size_t{256} << 10;  // bytes
 
-template <auto release>
-struct Releaser {
-  template <typename T>
-  void operator()(T* object) const {
-    release(object);
-  }
-};
 using CodePointer = std::unique_ptr<pcre2_code, Releaser<pcre2_code_free>>;
 using MatchData = std::unique_ptr<pcre2_match_data, Releaser<pcre2_match_data_free>>;
 using MatchContext = std::unique_ptr<pcre2_match_context, Releaser<pcre2_match_context_free>>;

@@ -264,6 +264,17 @@ class BackendTest : public ::testing::TestWithParam<const char*> {
     reference_ = make_reference_backend();
   }
 
+  /// Sizes that make a GPU take another kernel are a GPU's: a CPU only takes longer over them.
+  [[nodiscard]] bool on_gpu() const { return backend_->description().starts_with("CUDA"); }
+
+  /// Whether a test tries its ith case with a format. On a CPU those whose elements are codes of
+  /// floats differ only in how they are decoded: each has every third case, and all together have
+  /// all twice.
+  [[nodiscard]] bool tries(WeightFormat format, size_t i) const {
+    constexpr size_t kOneOf = kSanitized ? 6 : 3;
+    return on_gpu() || !is_coded(format) || (i + static_cast<size_t>(format)) % kOneOf == 0;
+  }
+
   /// The activation types of the backend for all formats of weights, and f32.
   [[nodiscard]] std::set<DType> activation_types() const {
     std::set<DType> types = {DType::f32};

@@ -105,6 +105,42 @@ TEST_P(BackendInt4, ProductsAreThoseOfTheInt8MatrixThatItIs) {
   }
 }
 
+// Of groups with every code, whose elements have every value: Int4Levels is what they mean to all.
+TEST_P(BackendInt4, ProductsKnowAllCodes) {
+  constexpr int64_t kGroups = kInt4Block / kInt4Group;
+  constexpr int64_t kOutputs = 256 / kGroups;
+  HostWeight weight = random_weight(random_, WeightFormat::int4, kOutputs, kInt4Block);
+  for (int64_t o = 0; o < kOutputs; ++o) {
+    std::byte* block = weight.values.bytes.data() + o * kInt4BlockBytes;
+    for (int64_t g = 0; g < kGroups; ++g) {
+      block[g] = static_cast<std::byte>(o * kGroups + g);
+      for (int64_t i = 0; i < kInt4GroupBytes; ++i) {
+        block[kInt4CodeBytes + g * kInt4GroupBytes + i] = static_cast<std::byte>(16 * (15 - i) + i);
+      }
+    }
+  }
+  const HostWeight wide = as_int8(weight);
+  for (int64_t o = 0; o < kOutputs; ++o) {
+    for (int64_t c = 0; c < kInt4Block; ++c) {
+      const Int4Levels levels(static_cast<std::byte>(o * kGroups + c / kInt4Group));
+      const int64_t i = c % kInt4Group;
+      const int64_t q = i < kInt4GroupBytes ? i : 2 * kInt4GroupBytes - 1 - i;
+      ASSERT_EQ(wide.values.at(o, c), levels[static_cast<int32_t>(q)]) << o << ", " << c;
+    }
+  }
+  const DType act = backend_->activation_dtype(WeightFormat::int4);
+  for (const int64_t rows : {1, 5, 64}) {
+    const HostTensor x = random_tensor(random_, act, rows, kInt4Block);
+    const HostTensor bias = random_tensor(random_, DType::f32, 1, kOutputs);
+    const HostTensor before = random_tensor(random_, DType::f32, rows, kOutputs);
+    for (Backend* backend : exact_backends()) {
+      expect_equal(run(*backend, x, weight, bias, before).stored,
+                   run(*backend, x, wide, bias, before).stored,
+                   backend->description() + ": " + std::to_string(rows) + " rows, all codes");
+    }
+  }
+}
+
 TEST_P(BackendInt4, ExpertsAreThoseOfTheInt8MatrixThatItIs) {
   struct Shape {
     int64_t n_experts;

@@ -134,6 +134,32 @@ TEST_P(BackendSample, EditsChangeLogitsBeforeAllElse) {
   }
 }
 
+TEST_P(BackendSample, AMaskForbidsAllOthersAsEditsWould) {
+  constexpr size_t kVocab = 3001;
+  const std::vector<float> logits = random_row(kVocab);
+  std::vector<uint32_t> mask((kVocab + 31) / 32);
+  std::vector<LogitEdit> edits;
+  for (size_t t = 0; t < kVocab; ++t) {
+    if (t % 7 == 3 || t == kVocab - 1) {
+      mask[t / 32] |= 1U << t % 32;
+    } else {
+      edits.push_back({static_cast<int32_t>(t), 1, -kInfinity});
+    }
+  }
+  for (const float temperature : {0.0F, 0.8F, 5.0F}) {
+    for (const int32_t n_logprobs : {-1, 0, 5}) {
+      for (uint64_t position = 0; position < 4; ++position) {
+        SamplingRow masked = rule_of(temperature, 40, 0.95F, position);
+        masked.n_logprobs = n_logprobs;
+        SamplingRow edited = masked;
+        masked.mask = mask;
+        edited.edits = edits;
+        EXPECT_EQ(sample_row(logits, masked), sample_row(logits, edited));
+      }
+    }
+  }
+}
+
 TEST_P(BackendSample, PenaltiesDividePositiveLogitsAndMultiplyNegativeOnes) {
   const std::vector<LogitEdit> all = {{0, 2, 0}, {1, 2, 0}, {2, 2, 0}};
   EXPECT_EQ(sample_one({3, 2, 1}, {.edits = std::span(all).first(1)}), 1) << "1.5 < 2";

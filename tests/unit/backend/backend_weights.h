@@ -1,7 +1,9 @@
 // Weights for tests of products.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -21,7 +23,7 @@ struct HostWeight {
   [[nodiscard]] std::vector<float> row(int64_t r) const {
     std::vector<float> decoded(static_cast<size_t>(cols));
     decode_row(format, values.bytes.data() + r * row_bytes(format, cols),
-               scales.bytes.data() + r * scale_shape(format, cols).row_bytes(), 0, decoded);
+               scales.bytes.data() + r * scale_shape(format).row_bytes(), 0, decoded);
     return decoded;
   }
 
@@ -31,6 +33,37 @@ struct HostWeight {
   }
 };
 
+/// Makes random bytes of a coded matrix numbers of about the deviation, groups with other scales.
+inline void describe_groups(Random& random, HostWeight& weight, float deviation) {
+  const WeightFormat format = weight.format;
+  const PackedLayout layout = packed_layout(format);
+  const int64_t bytes = row_bytes(format, weight.cols);
+  // What codes chosen at random deviate by.
+  const float of_codes = format == WeightFormat::fp8 ? 110 : format == WeightFormat::nf4 ? 0.5F : 4;
+  for (int64_t r = 0; r < weight.values.rows; ++r) {
+    std::byte* row = weight.values.bytes.data() + r * bytes;
+    for (int64_t at = 0; at < bytes; ++at) {
+      constexpr std::byte kNan{0x7f};
+      if (format == WeightFormat::fp8 && (row[at] & kNan) == kNan) row[at] = std::byte{};
+    }
+    for (int64_t at = 0; at < bytes; at += packed_block_bytes(format)) {
+      for (int64_t i = 0; i < described_bytes(format); i += layout.group_bytes) {
+        const int exponent = static_cast<int>(random() % 3) - 1;
+        const float scale = std::ldexp(deviation / of_codes, exponent);
+        auto word = std::bit_cast<uint32_t>(scale);
+        if (format == WeightFormat::mxfp4) {
+          row[at + i] = static_cast<std::byte>(word >> 23);
+          continue;
+        }
+        if (layout.element_bits == 4 && format != WeightFormat::nf4) {
+          word = word >> 16 << 16 | (5 + random() % 6);
+        }
+        std::memcpy(row + at + i, &word, sizeof word);
+      }
+    }
+  }
+}
+
 /// So that results are about as large as inputs. Half of those of integers are rotated.
 inline HostWeight random_weight(Random& random, WeightFormat format, int64_t outputs,
                                 int64_t inputs) {
@@ -38,7 +71,8 @@ inline HostWeight random_weight(Random& random, WeightFormat format, int64_t out
   HostWeight weight{.format = format, .cols = inputs};
   weight.values = random_tensor(random, stored_type(format), outputs,
                                 stored_columns(format, inputs), 0, deviation);
-  const ScaleShape shape = scale_shape(format, inputs);
+  if (is_coded(format)) describe_groups(random, weight, deviation);
+  const ScaleShape shape = scale_shape(format);
   const float element = format == WeightFormat::int4 ? 45 : 73;  // the deviation of its integers
   weight.scales = HostTensor(stored_type(shape.format), outputs, shape.columns);
   std::uniform_real_distribution<float> factor(0.5F, 1.5F);
@@ -80,7 +114,9 @@ inline std::vector<WeightFormat> formats_summed_in_order(const Backend& backend)
   const std::string device = backend.description();
   const auto has = [&](const char* name) { return device.find(name) != std::string::npos; };
   using enum WeightFormat;
-  if (has("CUDA")) return {int8, int4, bf16, f16};
+  if (has("CUDA")) {
+    return {int8, int4, bf16, f16, fp8, mxfp4, nf4, int4_g32, int4_g64, int4_g128};
+  }
   if (has("AMX") || has("BF16")) return {int8, int4, bf16};
   if (has("VNNI") || has("AVX2")) return {int8, int4};
   return {};

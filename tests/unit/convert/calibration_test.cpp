@@ -312,14 +312,23 @@ TEST_F(CalibrateFolder, TakesItsFileAwayHoweverItEnds) {
   }
 }
 
+TEST_F(CalibrateFolder, DrawsTokensWhereThereIsNoText) {
+  calibration_.text.reset();
+  const ActivationStatistics drawn = calibrate(conversion_, calibration_);
+  EXPECT_EQ(drawn.all().size(), 9U);
+  for (const auto& [place, moments] : drawn.all()) EXPECT_EQ(moments.count, kRandomTokens);
+  const ActivationStatistics again = calibrate(conversion_, calibration_);
+  EXPECT_EQ(again.all().begin()->second.mean_squares, drawn.all().begin()->second.mean_squares);
+}
+
 TEST_F(CalibrateFolder, RefusesWhatItCannotMeasure) {
   calibration_.text = "";
   EXPECT_TRUE(says(refusal(), "text has no token"));
   calibration_.text = "abc";
   conversion_.format = WeightFormat::bf16;
-  EXPECT_TRUE(says(refusal(), "--calibrate", "quantized"));
+  EXPECT_TRUE(says(refusal(), "--calibrate", "become integers"));
   conversion_.format.reset();
-  EXPECT_TRUE(says(refusal(), "--calibrate", "quantized"));
+  EXPECT_TRUE(says(refusal(), "--calibrate", "become integers"));
   conversion_.format = WeightFormat::int8;
   write_bytes(conversion_.output, "there");
   EXPECT_TRUE(says(refusal(), "already exists"));

@@ -12,9 +12,9 @@
 namespace faststream::convert {
 namespace {
 
-ModelConfig quantized(int64_t n_layers) {
+ModelConfig quantized(int64_t n_layers, int64_t hidden = 64) {
   ModelConfig config = plain_decoder({.n_layers = n_layers,
-                                      .hidden = 64,
+                                      .hidden = hidden,
                                       .n_heads = 2,
                                       .n_kv_heads = 1,
                                       .head_dim = 32,
@@ -64,6 +64,22 @@ TEST(KeptFormats, LeaveATiedTableTiedOnlyInItsOwnFormat) {
   keep_formats("output=int4", config);
   EXPECT_FALSE(config.output.tied);
   validate(config, "test");
+}
+
+TEST(KeptFormats, AreUsuallyThoseOfInt4InNarrowModels) {
+  EXPECT_EQ(usually_kept(quantized(7)), "qkv=int8,down:0-1=int8");
+  EXPECT_EQ(usually_kept(quantized(2)), "qkv=int8");
+  EXPECT_EQ(usually_kept(quantized(7, kNarrow)), "");
+  ModelConfig other = quantized(7);
+  other.weight_format = WeightFormat::nf4;
+  EXPECT_EQ(usually_kept(other), "");
+  other = quantized(7);
+  other.activation_bits = 16;
+  EXPECT_EQ(usually_kept(other), "");
+  auto formats = formats_with(usually_kept(quantized(7)), quantized(7));
+  EXPECT_EQ(formats["layers.6.attention_qkv"], WeightFormat::int8);
+  EXPECT_EQ(formats["layers.1.ffn_down"], WeightFormat::int8);
+  EXPECT_EQ(formats["layers.2.ffn_down"], WeightFormat::int4);
 }
 
 TEST(KeptFormats, TellWhatIsWrong) {

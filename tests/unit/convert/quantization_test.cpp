@@ -4,78 +4,24 @@
 #include <nlohmann/json.hpp>
 
 #include <cstring>
+#include <map>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
-#include "convert/huggingface/weight_files.h"
 #include "convert/quantized/module_tensors.h"
 #include "convert/weights/elements.h"
 #include "convert/weights/read_values.h"
+#include "unit/convert/quantized_checkpoint.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream::convert {
 namespace {
 
 using nlohmann::json;
-using Floats = std::vector<float>;
 
-struct RawTensor {
-  std::string type;
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using RawTensors = std::map<std::string, RawTensor>;
-
-template <typename T>
-std::string bytes_of(std::initializer_list<T> values) {
-  return {reinterpret_cast<const char*>(values.begin()), values.size() * sizeof(T)};
-}
-
-class Quantization : public testing::Test {
- protected:
-  // The checkpoint of these tensors, joined as quantization_config says.
-  Checkpoint joined(const RawTensors& tensors, const json& quantization) {
-    json header = json::object();
-    std::string data;
-    for (const auto& [name, tensor] : tensors) {
-      header[name] = {{"dtype", tensor.type},
-                      {"shape", tensor.shape},
-                      {"data_offsets", {data.size(), data.size() + tensor.bytes.size()}}};
-      data += tensor.bytes;
-    }
-    const std::string text = header.dump();
-    const uint64_t size = text.size();
-    write_bytes(folder_ / "model.safetensors",
-                std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data);
-    SourceFiles files;
-    Checkpoint checkpoint = open_weight_files(folder_.path(), files);
-    const json config = {{"quantization_config", quantization}};
-    biases_of_zeros_ = join_quantized(JsonView(config, "config.json"), checkpoint);
-    return checkpoint;
-  }
-  std::string error(const RawTensors& tensors, const json& quantization) {
-    return error_of([&] { joined(tensors, quantization); });
-  }
-
-  static Floats values(const Checkpoint& checkpoint, const std::string& name) {
-    return values_of(checkpoint, *checkpoint.find(name));
-  }
-
-  TemporaryFolder folder_;
-  std::set<std::string, std::less<>> biases_of_zeros_;
-};
-
-std::string zeros(size_t count) { return std::string(count, '\0'); }
-
-// Eight inputs and outputs of 4 bits, one group: scales are 1, 2, ..., 8, numbers and zeros are 0.
-RawTensors gptq_module() {
-  RawTensor scales{"F32", {1, 8}, bytes_of<float>({1, 2, 3, 4, 5, 6, 7, 8})};
-  return {{"m.qweight", {"I32", {1, 8}, zeros(32)}},
-          {"m.qzeros", {"I32", {1, 1}, zeros(4)}},
-          {"m.scales", scales}};
-}
-const json kGptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 8}};
+class Quantization : public QuantizedCheckpoint {};
 
 TEST_F(Quantization, OfAnUnknownMethodIsRefusedByName) {
   EXPECT_TRUE(says(error({}, {{"quant_method", "hqq"}}), "\"hqq\"", "gptq", "awq"));

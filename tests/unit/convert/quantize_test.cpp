@@ -42,7 +42,7 @@ TEST(Quantize, Int4GroupsComeBackAsNearAsTheirLevelsAllow) {
     const auto cols = static_cast<int64_t>(size);
     constexpr WeightFormat kFormat = WeightFormat::int4;
     std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(kFormat, cols)));
-    std::vector<std::byte> scales(static_cast<size_t>(scale_shape(kFormat, cols).row_bytes()));
+    std::vector<std::byte> scales(static_cast<size_t>(scale_shape(kFormat).row_bytes()));
     const RowError result = quantize_row_int4(row, nullptr, bytes.data(), scales.data());
     std::vector<float> decoded(size);
     decode_row(kFormat, bytes.data(), scales.data(), 0, decoded);
@@ -94,12 +94,14 @@ TEST(Quantize, Int4OfZerosIsZerosAndOfNanNothing) {
   std::vector<float> row(kInt4Group, 0.0F);
   std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, kInt4Group)));
   std::vector<std::byte> scales(sizeof(float));
-  EXPECT_TRUE(quantize(WeightFormat::int4, row, nullptr, bytes.data(), scales.data()).has_value());
+  EXPECT_TRUE(
+      quantize(WeightFormat::int4, row, nullptr, {}, bytes.data(), scales.data()).has_value());
   std::vector<float> decoded(row.size(), 1);
   decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
   EXPECT_EQ(decoded, row);
   row[3] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_FALSE(quantize(WeightFormat::int4, row, nullptr, bytes.data(), scales.data()).has_value());
+  EXPECT_FALSE(
+      quantize(WeightFormat::int4, row, nullptr, {}, bytes.data(), scales.data()).has_value());
 }
 
 // An int4 matrix is an int8 one whatever its bytes are.

@@ -8,8 +8,8 @@
 
 #include "engine/engine.h"
 #include "unit/backend/test_backends.h"
-#include "unit/effort.h"
 #include "unit/engine/engine_model.h"
+#include "unit/engine/mixed_requests.h"
 
 namespace faststream {
 namespace {
@@ -58,16 +58,6 @@ ModelConfig shape_of(const std::string& name) {
   return config;
 }
 
-std::vector<int32_t> random_tokens(std::mt19937& random, size_t length) {
-  std::vector<int32_t> tokens;
-  while (tokens.size() < length) tokens.push_back(3 + static_cast<int32_t>(random() % 276));
-  return tokens;
-}
-
-void append(std::vector<int32_t>& to, const std::vector<int32_t>& tokens) {
-  to.insert(to.end(), tokens.begin(), tokens.end());
-}
-
 using HybridParameters = std::tuple<std::string, std::string>;  // device, shape
 
 class HybridEngine : public testing::TestWithParam<HybridParameters> {
@@ -85,42 +75,7 @@ class HybridEngine : public testing::TestWithParam<HybridParameters> {
   static EngineOptions options(int32_t slots, int64_t kv_tokens = 0) {
     return {.device = device(), .threads = 2, .slots = slots, .kv_tokens = kv_tokens};
   }
-
-  // Some with a common beginning, of several lengths, several samples of some.
-  static std::vector<Request> requests() {
-    std::mt19937 random(37);
-    const std::vector<int32_t> common = random_tokens(random, 70);
-    std::vector<Request> all;
-    for (size_t i = 0; i < repetitions(40); ++i) {
-      std::vector<int32_t> prompt{1};
-      if (i % 3 == 0) append(prompt, common);
-      append(prompt, random_tokens(random, random() % 150));
-      Request request;
-      request.prompt = prompt;
-      request.max_tokens = 1 + static_cast<int64_t>(random() % 60);
-      request.sampling.seed = random();
-      if (i % 2 == 0) request.sampling.temperature = 0;
-      if (i % 10 == 3) request.n = 3;
-      all.push_back(request);
-    }
-    // Some that are short when they begin and long when they end: together they do not fit.
-    for (int i = 0; i < 6; ++i) {
-      Request request;
-      request.prompt = random_tokens(random, 20);
-      request.max_tokens = 80;
-      request.ignore_eos = true;
-      request.sampling.seed = random();
-      all.push_back(request);
-    }
-    return all;
-  }
 };
-
-std::vector<std::vector<int32_t>> texts_of(const Result& result) {
-  std::vector<std::vector<int32_t>> texts;
-  for (const Output& output : result.outputs) texts.push_back(output.tokens);
-  return texts;
-}
 
 using Texts = std::vector<std::vector<std::vector<int32_t>>>;
 
@@ -130,27 +85,27 @@ void expect_same(const Texts& got, const Texts& want, const std::string& what) {
 }
 
 TEST_P(HybridEngine, ATextDependsNeitherOnCompanyNorOnPiecesNorOnPreemption) {
-  const std::vector<Request> all = requests();
+  const std::vector<Request> all = requests_of_all_lengths();
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
   Engine alone(model(), plain);
-  const auto expected = run_alone(alone, all, texts_of);
+  const auto expected = run_alone(alone, all, samples_of);
 
   Engine engine(model(), options(8));
-  expect_same(run_together(engine, all, texts_of), expected, "together");
-  expect_same(run_alone(engine, all, texts_of), expected, "from the cache");
+  expect_same(run_together(engine, all, samples_of), expected, "together");
+  expect_same(run_alone(engine, all, samples_of), expected, "from the cache");
   EXPECT_GT(engine.stats().cached_tokens, 500);
   EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
 
   EngineOptions pieces = options(8);
   pieces.chunk = 4;
   Engine in_pieces(model(), pieces);
-  expect_same(run_together(in_pieces, all, texts_of), expected, "in pieces");
+  expect_same(run_together(in_pieces, all, samples_of), expected, "in pieces");
 
   EngineOptions tight = options(8, 320);
   tight.context = 320;
   Engine preempting(model(), tight);
-  expect_same(run_together(preempting, all, texts_of), expected, "preempted");
+  expect_same(run_together(preempting, all, samples_of), expected, "preempted");
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
@@ -202,12 +157,12 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
     request.sampling.temperature = 0;
     all.push_back(request);
   }
-  const auto together = run_together(engine, all, texts_of);
+  const auto together = run_together(engine, all, samples_of);
   EXPECT_LE(engine.stats().prompt_tokens, 2 * 320 + 12 * (20 + kPageTokens));
   EngineOptions plain = options(1);
   plain.prefix_sharing = false;
   Engine alone(model(), plain);
-  expect_same(run_alone(alone, all, texts_of), together, "alone");
+  expect_same(run_alone(alone, all, samples_of), together, "alone");
 }
 
 const auto kShapes =

@@ -1,57 +1,17 @@
 // Texts over keys and values in eight bits: what holds in sixteen holds for them.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 #include <vector>
 
 #include "engine/kv_groups.h"
 #include "support/error.h"
 #include "unit/backend/test_backends.h"
-#include "unit/effort.h"
 #include "unit/engine/engine_model.h"
+#include "unit/engine/mixed_requests.h"
 
 namespace faststream {
 namespace {
-
-std::vector<int32_t> kv_prompt(std::mt19937& random, size_t length) {
-  std::vector<int32_t> prompt{1};
-  while (prompt.size() < length) prompt.push_back(3 + static_cast<int32_t>(random() % 276));
-  return prompt;
-}
-
-// Some with a common beginning; six that do not fit together when they end.
-std::vector<Request> requests_of_all_lengths() {
-  std::mt19937 random(41);
-  const std::vector<int32_t> common = kv_prompt(random, 70);
-  std::vector<Request> all;
-  for (size_t i = 0; i < repetitions(30); ++i) {
-    Request request;
-    std::vector<int32_t> prompt = kv_prompt(random, 1 + random() % 150);
-    if (i % 3 == 0) prompt.insert(prompt.begin(), common.begin(), common.end());
-    request.prompt = prompt;
-    request.max_tokens = 1 + static_cast<int64_t>(random() % 50);
-    request.sampling.seed = random();
-    if (i % 2 == 0) request.sampling.temperature = 0;
-    if (i % 10 == 3) request.n = 3;
-    all.push_back(request);
-  }
-  for (int i = 0; i < 6; ++i) {
-    Request request;
-    request.prompt = kv_prompt(random, 20);
-    request.max_tokens = 80;
-    request.ignore_eos = true;
-    request.sampling.seed = random();
-    all.push_back(request);
-  }
-  return all;
-}
-
-std::vector<std::vector<int32_t>> samples_of(const Result& result) {
-  std::vector<std::vector<int32_t>> samples;
-  for (const Output& output : result.outputs) samples.push_back(output.tokens);
-  return samples;
-}
 
 class KvFormatEngine : public DeviceTest {
  protected:

@@ -218,4 +218,99 @@ inline ModelConfig hybrid_shape(WeightFormat format) {
   return config;
 }
 
+// Layers whose recurrences and convolutions go on from token to token, in sizes that GPUs like.
+inline ModelConfig even_hybrid_shape() {
+  ModelConfig config = plain_decoder({.n_layers = 6,
+                                      .hidden = 128,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 64,
+                                      .ffn_hidden = 256,
+                                      .vocab = 131,
+                                      .max_context = 1024});
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "attention";
+  attention.attention().output_gate = true;
+  attention.attention().qk_norm = QkNorm::head;
+  attention.attention().qk_norm_as = rms;
+  LayerConfig delta_net = attention;
+  delta_net.name = "delta net";
+  delta_net.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                     .n_value_heads = 4,
+                                     .key_head_dim = 32,
+                                     .value_head_dim = 40,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .norm = rms}};
+  LayerConfig state_space = attention;
+  state_space.name = "state space";
+  state_space.mixers = {
+      StateSpaceConfig{.n_heads = 6,
+                       .head_dim = 16,
+                       .n_groups = 2,
+                       .state_size = 24,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .norm = rms}};
+  LayerConfig convolution = attention;
+  convolution.name = "convolution";
+  convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
+  config.layer_kinds = {attention, delta_net, state_space, convolution};
+  config.layers = {1, 2, 0, 3, 2, 1};
+  return config;
+}
+
+// Norms around branches, values with a norm, layers that read the keys of others, windows, wide
+// heads beside narrow ones, scales, and inputs of layers.
+inline ModelConfig even_rich_shape(int64_t hidden, int64_t head_dim) {
+  ModelConfig config = plain_decoder({.n_layers = 6,
+                                      .hidden = hidden,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = head_dim,
+                                      .ffn_hidden = 256,
+                                      .vocab = 131,
+                                      .max_context = 1024});
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig windowed = config.layer_kinds[0];
+  windowed.name = "windowed";
+  windowed.scaled = true;
+  windowed.mixer_norms.after = windowed.ffn_norms.after = rms;
+  windowed.ffn.activation = Activation::gelu_tanh;
+  windowed.attention().window = 300;
+  windowed.attention().qk_norm = QkNorm::head;
+  windowed.attention().qk_norm_as = rms;
+  windowed.attention().v_norm = true;
+  LayerConfig wide = windowed;
+  wide.name = "wide";
+  wide.attention().window = 0;
+  wide.attention().head_dim = 512;
+  wide.attention().n_kv_heads = 1;
+  wide.attention().rope.reset();
+  LayerConfig experts = windowed;
+  experts.name = "experts";
+  experts.ffn = {};
+  experts.experts = {.count = 8,
+                     .router = {.used = 2, .normalized = true, .expert_scales = true},
+                     .each = {.size = 64, .gated = true, .activation = Activation::gelu_tanh},
+                     .shared = {.size = 96, .gated = true, .activation = Activation::gelu_tanh},
+                     .router_norm = rms,
+                     .norm = rms,
+                     .norm_after = rms,
+                     .shared_norm_after = rms};
+  LayerConfig sharing = windowed;
+  sharing.name = "sharing";
+  sharing.attention().kv_of = 0;
+  LayerConfig wide_sharing = wide;
+  wide_sharing.name = "wide, sharing";
+  wide_sharing.attention().kv_of = 1;
+  config.layer_inputs = {.size = 32,
+                         .multiplier = 2,
+                         .norm = rms,
+                         .activation = Activation::gelu_tanh,
+                         .norm_after = rms};
+  config.layer_kinds = {windowed, wide, experts, sharing, wide_sharing};
+  config.layers = {0, 1, 2, 3, 4, 3};
+  return config;
+}
+
 }  // namespace faststream

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -74,7 +76,7 @@ TEST_P(CpuOps, ReadsNothingBeyondTheWeights) {
     for (const auto& [in, out] :
          {std::pair<int64_t, int64_t>{1, 2}, {65, 18}, {96, 40}, {4099, 6}, {127, 34}, {64, 100}}) {
       const GuardedBytes bytes(static_cast<size_t>(out * row_bytes(format, in)));
-      const GuardedBytes scales(static_cast<size_t>(out * scale_shape(format, in).row_bytes()));
+      const GuardedBytes scales(static_cast<size_t>(out * scale_shape(format).row_bytes()));
       const Weight weight{bytes.data(), format, out, in,
                           is_float(format) ? nullptr : scales.data()};
       for (const int64_t rows : {1, 2, 5, 16, 17, 33, 300}) {
@@ -435,6 +437,153 @@ TEST_P(CpuOps, ExpertsOfInt4GiveTheBitsOfInt8) {
       return y;
     };
     ASSERT_EQ(result(up.int4, down.int4), result(up.int8, down.int8)) << tokens << " tokens";
+  }
+}
+
+constexpr std::array kCodedFormats = {WeightFormat::fp8,      WeightFormat::mxfp4,
+                                      WeightFormat::nf4,      WeightFormat::int4_g32,
+                                      WeightFormat::int4_g64, WeightFormat::int4_g128};
+constexpr std::array<int64_t, 8> kCodedColumns = {1, 31, 32, 33, 511, 512, 513, 1124};
+
+/// A coded matrix of any codes but NaN and of scales from 2^-12 to 2^-5, with any zero points;
+/// extreme: those of mxfp4 the smallest and large ones, too; and the floats that it means.
+struct CodedAndFloats {
+  CodedAndFloats(std::mt19937& random, WeightFormat format, int64_t rows, int64_t cols,
+                 bool extreme = false)
+      : stored(static_cast<size_t>(rows * row_bytes(format, cols))),
+        values(static_cast<size_t>(rows * cols)),
+        coded{stored.data(), format, rows, cols},
+        floats{values.data(), WeightFormat::f32, rows, cols} {
+    constexpr std::byte kNan{0x7f};
+    for (std::byte& byte : stored) {
+      byte = static_cast<std::byte>(random());
+      if (format == WeightFormat::fp8 && (byte & kNan) == kNan) byte = {};
+    }
+    const int64_t row_size = row_bytes(format, cols);
+    const auto group = static_cast<size_t>(packed_layout(format).group_bytes);
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t at = 0; at < row_size; at += packed_block_bytes(format)) {
+        std::byte* block = stored.data() + r * row_size + at;
+        for (size_t i = 0; i < static_cast<size_t>(described_bytes(format)); i += group) {
+          uint32_t word = ((115 + random() % 8) << 23) | (random() & 0x7fffffU);
+          if (group == 1) word = extreme && random() % 2 == 0 ? random() % 2 * 250 : word >> 23;
+          std::memcpy(block + i, &word, group);
+        }
+      }
+      coded.decode(r, 0, std::span(values.data() + r * cols, static_cast<size_t>(cols)));
+    }
+  }
+
+  std::vector<std::byte> stored;
+  std::vector<float> values;
+  Weight coded;
+  Weight floats;
+};
+
+// Bit for bit, by products with rows of a single one.
+TEST_P(CpuOps, CodesOfFloatsMeanWhatTheFormatSays) {
+  constexpr int64_t kOut = 6;
+  std::mt19937 random(1);
+  for (const WeightFormat format : kCodedFormats) {
+    for (const int64_t in : kCodedColumns) {
+      const CodedAndFloats weights(random, format, kOut, in, true);
+      for (const int64_t most_rows : {3, 8, 300}) {
+        for (int64_t first = 0; first < in; first += most_rows) {
+          const int64_t rows = std::min(most_rows, in - first);
+          std::vector<float> x(static_cast<size_t>(rows * in));
+          std::vector<float> want;
+          for (int64_t r = 0; r < rows; ++r) {
+            x[static_cast<size_t>(r * in + first + r)] = 1;
+            for (int64_t o = 0; o < kOut; ++o) {
+              want.push_back(weights.values[static_cast<size_t>(o * in + first + r)]);
+            }
+          }
+          std::vector<float> y(want.size());
+          Input input{.x = {x.data(), DType::f32, rows, in}};
+          backend_->linear(input, weights.coded, {}, {y.data(), DType::f32, rows, kOut});
+          ASSERT_EQ(y, want) << format_name(format) << ", " << in << " columns, " << rows
+                             << " rows from " << first;
+        }
+      }
+    }
+  }
+}
+
+// As near as sums in another order.
+TEST_P(CpuOps, RowsTimesCodesOfFloatsGiveWhatTheFloatsGive) {
+  constexpr int64_t kOut = 22;
+  std::mt19937 random(1);
+  for (const WeightFormat format : kCodedFormats) {
+    for (const int64_t in : kCodedColumns) {
+      const CodedAndFloats weights(random, format, kOut, in);
+      for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 33}) {
+        std::vector<float> x = inputs_of_all_kinds(random, rows, in);
+        Input input{.x = {x.data(), DType::f32, rows, in}};
+        const auto products = [&](const Weight& weight, int64_t channels) {
+          std::vector<float> y(static_cast<size_t>(rows * channels));
+          backend_->linear(input, weight, {.in_order = true},
+                           {y.data(), DType::f32, rows, channels});
+          return y;
+        };
+        const std::vector<float> got = products(weights.coded, kOut);
+        const std::vector<float> want = products(weights.floats, kOut);
+        const double bound = format == WeightFormat::fp8 ? 0.02 : 1e-3;
+        for (size_t i = 0; i < got.size(); ++i) {
+          ASSERT_NEAR(got[i], want[i], bound)
+              << format_name(format) << ", " << in << " columns, " << rows << " rows";
+        }
+      }
+    }
+  }
+}
+
+// Bit for bit: as many as decode together.
+TEST_P(CpuOps, ARowTimesCodesOfFloatsIsTheSameAloneAndBesideAFewOthers) {
+  constexpr int64_t kOut = 22;
+  constexpr int64_t kRows = 7;
+  std::mt19937 random(1);
+  for (const WeightFormat format : kCodedFormats) {
+    for (const int64_t in : kCodedColumns) {
+      const CodedAndFloats weights(random, format, kOut, in);
+      std::vector<float> x = inputs_of_all_kinds(random, kRows, in);
+      const auto products = [&](int64_t first, int64_t rows) {
+        std::vector<float> y(static_cast<size_t>(rows * kOut));
+        Input input{.x = {x.data() + first * in, DType::f32, rows, in}};
+        backend_->linear(input, weights.coded, {}, {y.data(), DType::f32, rows, kOut});
+        return y;
+      };
+      const std::vector<float> together = products(0, kRows);
+      std::vector<float> alone;
+      for (int64_t r = 0; r < kRows; ++r) {
+        const std::vector<float> one = products(r, 1);
+        alone.insert(alone.end(), one.begin(), one.end());
+      }
+      ASSERT_EQ(together, alone) << format_name(format) << ", " << in << " columns";
+    }
+  }
+}
+
+TEST_P(CpuOps, ACodeThatIsNotANumberStaysSoAndLeavesOtherChannelsAlone) {
+  constexpr int64_t kOut = 9;
+  std::mt19937 random(1);
+  for (const int64_t in : {1, 33, 100, 700}) {
+    CodedAndFloats weights(random, WeightFormat::fp8, kOut, in);
+    // The last column's, of both signs.
+    const int64_t row_size = row_bytes(WeightFormat::fp8, in);
+    const int64_t last = stored_columns(WeightFormat::fp8, in / kPackedBlock * kPackedBlock) +
+                         described_bytes(WeightFormat::fp8) + coded_place((in - 1) % kPackedBlock);
+    weights.stored[static_cast<size_t>(2 * row_size + last)] = std::byte{0x7f};
+    weights.stored[static_cast<size_t>(8 * row_size + last)] = std::byte{0xff};
+    for (const int64_t rows : {1, 5, 40}) {
+      std::vector<float> x(static_cast<size_t>(rows * in));
+      std::vector<float> y(static_cast<size_t>(rows * kOut));
+      Input input{.x = {x.data(), DType::f32, rows, in}};
+      backend_->linear(input, weights.coded, {}, {y.data(), DType::f32, rows, kOut});
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_EQ(std::isnan(y[i]), i % kOut == 2 || i % kOut == 8)
+            << in << " columns, element " << i;
+      }
+    }
   }
 }
 

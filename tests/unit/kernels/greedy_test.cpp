@@ -233,6 +233,26 @@ TEST_P(Greedy, FollowEdits) {
   }
 }
 
+TEST_P(Greedy, AreAmongThoseOfTheMask) {
+  Logits logits(*backend_, random_tensor(random_, DType::f32, 4, 128),
+                random_tensor(random_, DType::f32, kOutputs, 128));
+  std::vector<SamplingRow> rules = greedy(4);
+  std::vector<uint32_t> every_third((kOutputs + 31) / 32);
+  for (size_t token = 0; token < kOutputs; token += 3) every_third[token / 32] |= 1U << token % 32;
+  std::vector<uint32_t> one(every_third.size());
+  one[100] = 4;
+  rules[0].mask = every_third;
+  rules[1].mask = one;
+  const std::vector<LogitEdit> edits = {{.token = 1, .bias = 1000}, {.token = 3, .bias = 1000}};
+  rules[2].mask = every_third;
+  rules[2].edits = edits;
+  const std::vector<int32_t> tokens = logits.expect_tokens(rules);
+  EXPECT_EQ(tokens, logits.tokens(rules));
+  EXPECT_EQ(tokens[0] % 3, 0);
+  EXPECT_EQ(tokens[1], 3202);
+  EXPECT_EQ(tokens[2], 3);
+}
+
 TEST_P(Greedy, OfAVocabularyWithForbiddenPartsAreTheOthers) {
   std::vector<float> bias(kOutputs, -kInfinity);
   for (size_t token = 700; token < 800; ++token) bias[token] = 0;

@@ -20,7 +20,7 @@ void expect_divided(const TiledProduct& product) {
   ASSERT_TRUE(tiling.rows > 0 && tiling.rows <= kMaxTileRows && tiling.rows % kPartRows == 0);
   ASSERT_EQ(tiling.cut_rows % kPartRows, 0);
   if (tiling.split > 1) {
-    ASSERT_TRUE(product.integers && tiling.pieces * tiling.split <= kBlocks);
+    ASSERT_TRUE(product.halves && tiling.pieces * tiling.split <= kBlocks);
     ASSERT_EQ(tiling.rows % (2 * kPartRows), 0);
   }
   const auto size = static_cast<size_t>(product.rows) * static_cast<size_t>(product.across);
@@ -38,11 +38,11 @@ void expect_divided(const TiledProduct& product) {
 }
 
 TEST(Tiling, EveryRowMeetsAllChannelsOnce) {
-  for (const bool integers : {false, true}) {
+  for (const bool halves : {false, true}) {
     for (const int32_t across : {1, 3, 48, 224}) {
       for (const int32_t rows : {1, 31, 65, 150, 300, 407, 512, 1900, 2100}) {
         for (const int32_t steps : {1, 2, 32, 224}) {
-          expect_divided({.rows = rows, .across = across, .steps = steps, .integers = integers});
+          expect_divided({.rows = rows, .across = across, .steps = steps, .halves = halves});
         }
       }
     }
@@ -57,9 +57,9 @@ TEST(Tiling, TilesThatAreLeftForFewBlocksAreCut) {
   EXPECT_EQ(tiling.pieces, 396 + 2 * 52);
 }
 
-TEST(Tiling, BlocksShareTheInputsOfIntegersWhereThereAreFewTiles) {
-  EXPECT_EQ(
-      choose_tiling({.rows = 64, .across = 32, .steps = 112, .integers = true}, kBlocks).split, 2);
+TEST(Tiling, BlocksShareInputsWhereThereAreFewTiles) {
+  EXPECT_EQ(choose_tiling({.rows = 64, .across = 32, .steps = 112, .halves = true}, kBlocks).split,
+            2);
   EXPECT_EQ(choose_tiling({.rows = 64, .across = 32, .steps = 112}, kBlocks).split, 1);
 }
 

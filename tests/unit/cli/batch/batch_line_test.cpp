@@ -337,9 +337,26 @@ TEST(BatchLine, OfOpenAiMayNameWhatThereIsNotWithoutAskingForIt) {
   EXPECT_TRUE(idle(openai(R"("stream":true,"top_logprobs":0,"n":1,"best_of":1)")).empty());
   EXPECT_EQ(idle(openai(R"("reasoning_effort":"low")")),
             std::vector<std::string>{"\"reasoning_effort\" has no effect"});
-  EXPECT_TRUE(says(parse(openai(R"("response_format":{"type":"json_object"})")).error,
-                   "\"response_format\"", "not supported"));
+  EXPECT_TRUE(
+      says(parse(openai(R"("tool_choice":"required")")).error, "\"tool_choice\"", "\"tools\""));
   EXPECT_TRUE(says(parse(openai(R"("temprature":1)")).error, "unknown key"));
+}
+
+TEST(BatchLine, ReadsRulesOfOutput) {
+  const Request schema = request_of(openai(
+      R"("response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,
+         "schema":{"type":"object","properties":{"z":{},"a":{}}}}})"));
+  ASSERT_TRUE(schema.rule);
+  EXPECT_EQ(schema.rule->kind, OutputRule::Kind::json_schema);
+  EXPECT_EQ(schema.rule->text, R"({"type":"object","properties":{"z":{},"a":{}}})");
+  const Request regex = request_of(R"({"prompt":"x","regex":"a+"})");
+  ASSERT_TRUE(regex.rule);
+  EXPECT_EQ(regex.rule->kind, OutputRule::Kind::regex);
+  EXPECT_EQ(regex.rule->text, "a+");
+  EXPECT_FALSE(request_of(openai(R"("response_format":{"type":"text"})")).rule);
+  EXPECT_TRUE(says(parse(R"({"prompt":"x","regex":"a","grammar":"b"})").error, "more than one"));
+  EXPECT_TRUE(says(parse(openai(R"("response_format":{"type":"xml"})")).error, "\"type\""));
+  EXPECT_TRUE(says(parse(openai(R"("response_format":3)")).error, "not an object"));
 }
 
 TEST(BatchLine, OfOpenAiSaysWhatIsWrong) {

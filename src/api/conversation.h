@@ -2,12 +2,11 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 
 #include "engine/request.h"
 
-namespace faststream::cli {
+namespace faststream::api {
 
 /// Whether read_conversation() reads the member of that name.
 bool is_conversation_member(std::string_view name);
@@ -18,11 +17,4 @@ bool is_conversation_member(std::string_view name);
 /// template knows, such as "tool_calls". Throws Error, naming the member, for anything else.
 ChatPrompt read_conversation(const nlohmann::ordered_json& object);
 
-/// The same of a file, which has no other members. Throws Error, naming the file.
-ChatPrompt read_conversation_file(const std::string& path);
-
-/// Adds a variable for chat templates, "NAME=VALUE" with a value in JSON or else a text, to an
-/// object in JSON, which may be empty. Throws UsageError for other forms.
-void add_template_variable(std::string& variables, const std::string& definition);
-
-}  // namespace faststream::cli
+}  // namespace faststream::api

@@ -1,0 +1,233 @@
+// Weights whose elements are codes of floats (support/weight_format.h), as kernels read them.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/types.cuh"
+#include "support/weight_format.h"
+
+namespace faststream {
+
+/// packed_layout() and what follows from it, for a kernel that takes all formats.
+struct CodedLayout {
+  CodedLayout() = default;
+  __host__ __device__ constexpr explicit CodedLayout(WeightFormat of)
+      : format(of),
+        block_bytes(static_cast<int32_t>(packed_block_bytes(of))),
+        described_bytes(static_cast<int32_t>(faststream::described_bytes(of))),
+        step_bytes(static_cast<int32_t>(kPackedStep * packed_layout(of).element_bits / 8)),
+        group_shift(packed_layout(of).group == kPackedStep       ? 0
+                    : packed_layout(of).group == 2 * kPackedStep ? 1
+                                                                 : 2) {}
+
+  WeightFormat format = WeightFormat::fp8;
+  int32_t block_bytes = 0;
+  int32_t described_bytes = 0;
+  int32_t step_bytes = 0;   ///< of kPackedStep columns
+  int32_t group_shift = 0;  ///< a group has so many steps, as a power of two
+};
+
+/// Calls f with a format that is a constant: with int4_g128 for all that differ from it in layout
+/// alone.
+template <typename F>
+__device__ auto with_codes(WeightFormat format, const F& f) {
+  switch (format) {
+    case WeightFormat::fp8:
+      return f.template operator()<WeightFormat::fp8>();
+    case WeightFormat::mxfp4:
+      return f.template operator()<WeightFormat::mxfp4>();
+    case WeightFormat::nf4:
+      return f.template operator()<WeightFormat::nf4>();
+    default:
+      return f.template operator()<WeightFormat::int4_g128>();
+  }
+}
+
+/// Of a format that is a constant, as with_codes() has it, the layout: `given` where several have
+/// one.
+template <WeightFormat kFormat>
+__device__ constexpr CodedLayout layout_of(const CodedLayout& given) {
+  return kFormat == WeightFormat::int4_g128 ? given : CodedLayout(kFormat);
+}
+
+/// CodedGroup of the group that step `step` of a block is in. format: as with_codes() has it.
+struct DeviceGroup {
+  float scale;
+  float zero;
+
+  __device__ DeviceGroup(WeightFormat format, const CodedLayout& layout, const uint8_t* block,
+                         int step) {
+    if (format == WeightFormat::mxfp4) {
+      const uint32_t code = block[step];
+      scale = __uint_as_float(code == 0 ? 0x00400000 : code << 23);
+      zero = 0;
+      return;
+    }
+    const uint32_t word = reinterpret_cast<const uint32_t*>(block)[step >> layout.group_shift];
+    const bool has_zero = format != WeightFormat::fp8 && format != WeightFormat::nf4;
+    scale = __uint_as_float(has_zero ? word & ~15U : word);
+    zero = has_zero ? static_cast<float>(word & 15U) : 0.0F;
+  }
+};
+
+/// What codes mean.
+__device__ inline float e4m3_value(uint32_t code) {
+  __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3);
+  return __half2float(half);
+}
+__device__ inline float e2m1_value(uint32_t code) {
+  // In a float's places sign, exponent and mantissa mean a number that is 2^126 too small.
+  return __uint_as_float((code & 8U) << 28 | (code & 7U) << 22) * 0x1p126F;
+}
+__device__ inline float nf4_value(uint32_t code) {
+  constexpr float kValues[16] = {-1.0F,
+                                 -0.6961928009986877F,
+                                 -0.5250730514526367F,
+                                 -0.39491748809814453F,
+                                 -0.28444138169288635F,
+                                 -0.18477343022823334F,
+                                 -0.09105003625154495F,
+                                 0.0F,
+                                 0.07958029955625534F,
+                                 0.16093020141124725F,
+                                 0.24611230194568634F,
+                                 0.33791524171829224F,
+                                 0.44070982933044434F,
+                                 0.5626170039176941F,
+                                 0.7229568362236023F,
+                                 1.0F};
+  return kValues[code];
+}
+/// Integers of four bits, by adding to 2^23.
+__device__ inline float four_bits_value(uint32_t code) {
+  return __uint_as_float(0x4b000000 | code) - 0x1p23F;
+}
+
+/// Codes as the tensor cores' registers take them, of one channel's step: what lane 4g + t has of
+/// two instructions of sixteen columns each, columns 2t and 2t + 1, and eight further, rounded to
+/// bf16. Integers and moves are what a multiprocessor has too few of: codes become bf16 two by two,
+/// by as few as there can be, and are scaled there.
+class CodedStep {
+ public:
+  using Registers = uint32_t[2][2];
+
+  /// What a group's description says, as widen() wants it.
+  struct Group {
+    uint32_t scale;  ///< pairs of bf16; of nf4 a float
+    uint32_t rest;   ///< what the scale has beyond its upper half
+    uint32_t zero;   ///< more than codes by 128
+  };
+
+  /// lane: of the warp, all of whose lanes call widen() together.
+  explicit __device__ CodedStep(const CodedLayout& layout, int lane)
+      : layout_(layout), first_(lane % 4 * 4), nf4_(nf4_value(lane % 16)) {}
+
+  [[nodiscard]] __device__ const CodedLayout& layout() const { return layout_; }
+
+  /// Of the group that a step is in. block: of the lane's channel. kFormat: the layout's, as
+  /// with_codes() has it.
+  template <WeightFormat kFormat>
+  [[nodiscard]] __device__ Group group(const uint8_t* block, int step) const {
+    // Half of 2^(code - 127), which has no exponent of its own for code 0.
+    if constexpr (kFormat == WeightFormat::mxfp4) return {block[step] * kBothUnits + kBothUnits};
+    const CodedLayout layout = layout_of<kFormat>(layout_);
+    const uint32_t word = reinterpret_cast<const uint32_t*>(block)[step >> layout.group_shift];
+    if constexpr (kFormat == WeightFormat::nf4) return {word};
+    constexpr bool kHasZero = kFormat != WeightFormat::fp8;
+    const float scale = __uint_as_float(kHasZero ? word & ~15U : word);
+    const float rest = scale - __uint_as_float(word & 0xffff0000U);
+    return {__byte_perm(word, 0, 0x3232), pack_pair<__nv_bfloat16>(rest, rest),
+            kHasZero ? (word & 15U) * 0x00010001U + 0x43004300U : 0};
+  }
+
+  template <WeightFormat kFormat>
+  __device__ void widen(const Group& group, const uint8_t* block, int step, Registers& to) const {
+    const CodedLayout layout = layout_of<kFormat>(layout_);
+    const auto* from = reinterpret_cast<const uint32_t*>(block + layout.described_bytes +
+                                                         step * layout.step_bytes + first_);
+    // Of a word each half has a column of the pairs.
+    const uint32_t word = from[0];
+    if constexpr (kFormat == WeightFormat::fp8) {
+      widen_e4m3(word, group, to[0]);
+      widen_e4m3(from[kPackedStep / 2 / sizeof(uint32_t)], group, to[1]);
+    } else if constexpr (kFormat == WeightFormat::mxfp4) {
+      widen_e2m1(word, group, to[0][0], to[1][0]);
+      widen_e2m1(word >> 8, group, to[0][1], to[1][1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        uint32_t& pair = to[i % 2][i / 2];
+        if constexpr (kFormat == WeightFormat::nf4) {
+          pair = nf4_pair(word >> 4 * i, group);
+        } else {
+          pair = integers(word >> 4 * i, group);
+        }
+      }
+    }
+  }
+
+ private:
+  static constexpr uint32_t kBothUnits = 0x00800080;  // of exponents
+
+  static __device__ uint32_t multiply(uint32_t pair, uint32_t by) {
+    uint32_t product;
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(pair), "r"(by));
+    return product;
+  }
+  static __device__ uint32_t multiply_add(uint32_t pair, uint32_t by, uint32_t sum) {
+    uint32_t result;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(pair), "r"(by), "r"(sum));
+    return result;
+  }
+  static __device__ uint32_t subtract(uint32_t pair, uint32_t other) {
+    uint32_t result;
+    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(pair), "r"(other));
+    return result;
+  }
+  // Numbers of at most five bits times the scale.
+  static __device__ uint32_t scaled(uint32_t pair, const Group& group) {
+    return multiply_add(pair, group.scale, multiply(pair, group.rest));
+  }
+
+  // The lower halves of two bytes, and their upper halves. Multiplication puts signs, and exponents
+  // and mantissas, in the places of bf16, where they mean numbers that are 2^126 too small;
+  // products with powers of two are exact.
+  static __device__ void widen_e2m1(uint32_t bytes, const Group& group, uint32_t& low,
+                                    uint32_t& high) {
+    constexpr uint32_t kPlaces = 0x81c081c0;
+    constexpr uint32_t kTwoTo125 = 0x7e007e00;  // twice as much is in the scale
+    const uint32_t lower = (bytes & 0x000f000fU) * (1U << 12 | 1U << 6);
+    const uint32_t upper = (bytes & 0x00f000f0U) * (1U << 8 | 1U << 2);
+    low = multiply(multiply(lower & kPlaces, kTwoTo125), group.scale);
+    high = multiply(multiply(upper & kPlaces, kTwoTo125), group.scale);
+  }
+  [[nodiscard]] __device__ uint32_t nf4_pair(uint32_t codes, const Group& group) const {
+    const float scale = __uint_as_float(group.scale);
+    const float first = __shfl_sync(kAllLanes, nf4_, static_cast<int>(codes), 16);
+    const float second = __shfl_sync(kAllLanes, nf4_, static_cast<int>(codes >> 16), 16);
+    return pack_pair<__nv_bfloat16>(first * scale, second * scale);
+  }
+  // 128 and a code is a bf16.
+  static __device__ uint32_t integers(uint32_t codes, const Group& group) {
+    return scaled(subtract((codes & 0x000f000fU) | 0x43004300U, group.zero), group);
+  }
+  // Four bytes. In the places of bf16 they mean numbers that are 2^120 too small.
+  static __device__ void widen_e4m3(uint32_t bytes, const Group& group, uint32_t (&to)[2]) {
+    constexpr uint32_t kSigns = 0x80008000;
+    constexpr uint32_t kPlaces = 0x07f007f0;
+    constexpr uint32_t kTwoTo120 = 0x7b807b80;
+    const uint32_t even = (bytes << 8 & kSigns) | (bytes << 4 & kPlaces);
+    const uint32_t odd = (bytes & kSigns) | (bytes >> 4 & kPlaces);
+    to[0] = scaled(multiply(even, kTwoTo120), group);
+    to[1] = scaled(multiply(odd, kTwoTo120), group);
+  }
+
+  CodedLayout layout_;
+  int first_;
+  float nf4_;  // what this lane's number means
+};
+
+}  // namespace faststream

@@ -1,0 +1,432 @@
+"""FastStream: language models from single files, on a GPU or a CPU.
+
+    import faststream
+    engine = faststream.Engine("llama.bin")
+    print(engine.generate("Once upon a time", tokens=50).text)
+
+Settings are keywords with the names of the command line's options: tokens, temp, top_k, top_p,
+min_p, seed, stop, ... (see SETTINGS); what is not given is what the model's makers recommend.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import time
+import weakref
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from ._native import Call, Error, NativeEngine, UsageError
+from ._native import perplexity as _perplexity
+
+# To import asyncio, subprocess and numpy takes several times as long as all the rest: what needs
+# them does so.
+if TYPE_CHECKING:
+    import asyncio
+
+    import numpy as np
+    import numpy.typing as npt
+
+__all__ = ["Completion", "Engine", "Error", "Piece", "SETTINGS", "UsageError", "convert", "perplexity"]
+
+#: A text, or token ids as they are.
+Prompt = str | Sequence[int]
+
+#: Settings of requests, and what a batch's lines call them (docs/batch.md says what they do).
+SETTINGS: dict[str, str] = {
+    "tokens": "max_tokens",
+    "temp": "temperature",
+    "json_schema": "response_format",
+    **{
+        name: name
+        for name in (
+            "min_tokens top_k top_p min_p repetition_penalty presence_penalty frequency_penalty "
+            "no_repeat_ngram seed logit_bias stop stop_tokens ignore_eos special parse_special regex "
+            "grammar beams length_penalty early_stopping beam_groups diversity_penalty source_lang "
+            "target_lang n best_of logprobs priority"
+        ).split()
+    },
+}
+_KEYWORDS = {key: name for name, key in SETTINGS.items()}
+_WAIT_SECONDS = 0.1  # after which Ctrl-C is seen
+_TEXTS_AT_ONCE = 512  # of an encoder, likewise
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A text that the model wrote."""
+
+    text: str
+    finish_reason: str  #: "eos", "stop", "length", "context" or "cancelled"
+    tokens: list[int]  #: the one that ended the text included
+    prompt_tokens: int
+    cached_tokens: int  #: of the prompt, found in the KV cache
+    seed: int  #: as given or drawn
+    prompt_seconds: float  #: until the first token
+    generation_seconds: float  #: from the first token to the last
+    score: float = 0.0  #: of a beam search
+    #: Calls of tools in OpenAI's form; they are not part of the text.
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    #: With logprobs, for each token {"token", "text", "logprob", "top"}.
+    logprobs: list[dict[str, Any]] = field(default_factory=list)
+    choices: list[Completion] = field(default_factory=list)  #: with n, all; else none
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The next token of a text."""
+
+    text: str  #: what can be printed now: whole characters, perhaps none
+    token: int
+    logprob: float | None  #: with logprobs
+    prompt_tokens: int  #: known with the last piece, 0 before
+    generation_tokens: int  #: up to here
+    generation_tps: float  #: tokens a second since the first one
+    finish_reason: str | None  #: of the last piece
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_engines() -> None:
+    for engine in list(_engines):
+        engine.close()
+
+
+def _request(settings: dict[str, Any], **members: Any) -> str:
+    request = members
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise TypeError(f"unknown setting {name!r}; see faststream.SETTINGS")
+        if name == "json_schema" and value is not None:
+            schema = json.loads(value) if isinstance(value, str) else value
+            value = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": schema},
+            }
+        request[SETTINGS[name]] = value
+    return json.dumps(request)
+
+
+def _in_keywords(error: Exception) -> Exception:
+    """The same, with the names that the caller knows."""
+    text = re.sub(r'"(\w+)"', lambda m: f'"{_KEYWORDS.get(m[1], m[1])}"', str(error))
+    return type(error)(text)
+
+
+def _completion(call: Call) -> Completion:
+    result = call.result()
+    outputs = result.pop("outputs")
+    choices = [
+        Completion(**result, **{**output, "tool_calls": json.loads(output["tool_calls"])})
+        for output in outputs
+    ]
+    if not choices:
+        raise Error("the request was cancelled before it had a text")
+    if len(choices) == 1:
+        return choices[0]
+    return replace(choices[0], choices=choices)
+
+
+def _is_one(prompt: Any) -> bool:
+    return isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int))
+
+
+class Engine:
+    """A model in memory. Any thread may use it; requests of all run together.
+
+    path: a file made by faststream-convert, or convert().
+    device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N".
+    memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
+    Raises Error, with a sentence that says what is wrong and what to do.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str = "auto",
+        threads: int = 0,
+        context: int = 0,
+        slots: int = 0,
+        kv_tokens: int = 0,
+        kv: str = "",
+        memory: int = 0,
+        chunk: int = 0,
+        chat_template: str = "",
+    ) -> None:
+        self._native = NativeEngine(
+            os.fspath(path),
+            device=device,
+            threads=threads,
+            context=context,
+            slots=slots,
+            kv_tokens=kv_tokens,
+            kv=kv,
+            memory=memory,
+            chunk=chunk,
+            chat_template=chat_template,
+        )
+        _engines.add(self)
+
+    def close(self) -> None:
+        """Cancels what runs and frees the memory."""
+        self._native.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """device, context, and slots and can_chat or vector_size, scores and pairs."""
+        return self._native.info()
+
+    # Texts.
+
+    @overload
+    def generate(self, prompt: str, **settings: Any) -> Completion: ...
+    @overload
+    def generate(self, prompt: Sequence[int], **settings: Any) -> Completion: ...
+    @overload
+    def generate(
+        self, prompt: Sequence[str] | Sequence[Sequence[int]], **settings: Any
+    ) -> list[Completion]: ...
+    def generate(self, prompt: Any, **settings: Any) -> Completion | list[Completion]:
+        """Continues a prompt, or each of a list of prompts, all at once, in their order."""
+        if _is_one(prompt):
+            return self._wait_for_all([self._submit_prompt(prompt, settings)])[0]
+        return self._wait_for_all(self._submit_all(prompt, settings))
+
+    def chat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Completion:
+        """Answers a conversation, [{"role": "user", "content": "Hello!"}, ...].
+
+        Beside the settings: tools, documents, chat_template_kwargs.
+        """
+        return self._wait_for_all([self._submit_chat(messages, settings)])[0]
+
+    def stream(self, prompt: Prompt, **settings: Any) -> Iterator[Piece]:
+        """generate(), token by token. An iterator that is left cancels the request."""
+        return self._pieces(self._submit_prompt(prompt, settings, streams=True))
+
+    def stream_chat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Iterator[Piece]:
+        """chat(), token by token; calls of tools stay in the text."""
+        return self._pieces(self._submit_chat(messages, settings, streams=True))
+
+    async def agenerate(self, prompt: Any, **settings: Any) -> Any:
+        """generate() for asyncio; a task that is cancelled cancels its requests."""
+        import asyncio
+
+        one = _is_one(prompt)
+        prompts = [prompt] if one else prompt
+        completions = await asyncio.gather(
+            *(self._answer(self._submit_prompt, prompt, settings) for prompt in prompts)
+        )
+        return completions[0] if one else list(completions)
+
+    async def achat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Completion:
+        """chat() for asyncio."""
+        return await self._answer(self._submit_chat, messages, settings)
+
+    async def astream(self, prompt: Prompt, **settings: Any) -> AsyncIterator[Piece]:
+        """stream() for asyncio."""
+        event, wake = _event()
+        call = self._submit_prompt(prompt, settings, streams=True, wake=wake)
+        counter = _Counter()
+        try:
+            while True:
+                await event.wait()
+                event.clear()
+                for piece in counter.pieces(call):
+                    yield piece
+                if counter.ended:
+                    return
+        finally:
+            call.cancel()
+
+    # Tokens and vectors.
+
+    def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
+        """Token ids of a text, with the begin-of-sequence token if the model wants one."""
+        return self._native.tokenize(text, parse_special)
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones, with U+FFFD for what is no character."""
+        return self._native.detokenize(list(tokens)).decode("utf-8", "replace")
+
+    def embed(self, texts: Iterable[str]) -> npt.NDArray[np.float32]:
+        """An encoder's vectors, float32 [texts, info["vector_size"]]; NaN for texts of no token."""
+        return self._embed(texts, None)
+
+    def rank(self, query: str, documents: Iterable[str]) -> npt.NDArray[np.float32]:
+        """A cross-encoder's scores of each document, float32 [documents, labels]."""
+        return self._embed(documents, query)
+
+    # What these have in common.
+
+    def _embed(self, texts: Iterable[str], query: str | None) -> npt.NDArray[np.float32]:
+        import numpy as np
+
+        if isinstance(texts, str):
+            raise TypeError("give a list of texts, not one")
+        texts = list(texts)
+        parts = [
+            self._native.embed(texts[begin : begin + _TEXTS_AT_ONCE], query)
+            for begin in range(0, max(len(texts), 1), _TEXTS_AT_ONCE)
+        ]
+        return np.concatenate(parts)
+
+    def _submit(self, request: str, streams: bool, wake: Any) -> Call:
+        try:
+            return self._native.submit(request, streams, wake)
+        except Error as error:
+            raise _in_keywords(error) from None
+
+    def _submit_prompt(
+        self, prompt: Any, settings: dict[str, Any], streams: bool = False, wake: Any = None
+    ) -> Call:
+        if not isinstance(prompt, str):
+            prompt = [int(token) for token in prompt]
+        return self._submit(_request(settings, prompt=prompt), streams, wake)
+
+    def _submit_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        settings: dict[str, Any],
+        streams: bool = False,
+        wake: Any = None,
+    ) -> Call:
+        members: dict[str, Any] = {"messages": list(messages)}
+        settings = dict(settings)
+        for name in ("tools", "documents", "chat_template_kwargs"):
+            if name in settings:
+                members[name] = settings.pop(name)
+        return self._submit(_request(settings, **members), streams, wake)
+
+    def _submit_all(self, prompts: Iterable[Any], settings: dict[str, Any]) -> list[Call]:
+        calls: list[Call] = []
+        try:
+            for prompt in prompts:
+                calls.append(self._submit_prompt(prompt, settings))
+        except BaseException:
+            for call in calls:
+                call.cancel()
+            raise
+        return calls
+
+    def _wait_for_all(self, calls: list[Call]) -> list[Completion]:
+        try:
+            for call in calls:
+                while not call.wait(_WAIT_SECONDS):
+                    pass
+        except BaseException:
+            for call in calls:
+                call.cancel()
+            raise
+        return [_completion(call) for call in calls]
+
+    def _pieces(self, call: Call) -> Iterator[Piece]:
+        counter = _Counter()
+        try:
+            while not counter.ended:
+                if call.wait(_WAIT_SECONDS):
+                    yield from counter.pieces(call)
+        finally:
+            call.cancel()
+
+    async def _answer(self, submit: Any, prompt: Any, settings: dict[str, Any]) -> Completion:
+        event, wake = _event()
+        call = submit(prompt, settings, wake=wake)
+        try:
+            await event.wait()
+        finally:
+            call.cancel()
+        return _completion(call)
+
+
+def _event() -> tuple[asyncio.Event, Any]:
+    """An event, and what another thread sets it with."""
+    import asyncio
+
+    event = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    return event, lambda: loop.call_soon_threadsafe(event.set)
+
+
+class _Counter:
+    """Turns what comes of a request into pieces."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._n = 0
+        self._first = 0.0
+
+    def pieces(self, call: Call) -> Iterator[Piece]:
+        ended = call.done()  # before the pieces are taken: none comes after
+        taken = call.take_pieces()
+        now = time.monotonic()
+        if taken and self._n == 0:
+            self._first = now
+        for index, (text, token, logprob) in enumerate(taken):
+            self._n += 1
+            seconds = now - self._first
+            last = _completion(call) if ended and index + 1 == len(taken) else None
+            self.ended = last is not None
+            yield Piece(
+                text=text,
+                token=token,
+                logprob=logprob,
+                prompt_tokens=last.prompt_tokens if last else 0,
+                generation_tokens=self._n,
+                generation_tps=(self._n - 1) / seconds if seconds > 0 else 0.0,
+                finish_reason=last.finish_reason if last else None,
+            )
+        if ended and not self.ended:  # the last token had come before
+            self.ended = True
+            done = _completion(call)
+            yield Piece("", -1, None, done.prompt_tokens, self._n, 0.0, done.finish_reason)
+
+
+def perplexity(
+    path: str | os.PathLike[str],
+    text: str,
+    *,
+    against: str | os.PathLike[str] | None = None,
+    device: str = "auto",
+    threads: int = 0,
+    context: int = 0,
+) -> dict[str, Any]:
+    """How well a model predicts a text: value, standard_error and tokens.
+
+    against: a model that it is compared with; then also reference_value, mean_kl and kl_99th (of
+    next tokens' distributions, in nats), and top_token_agrees.
+    """
+    other = None if against is None else os.fspath(against)
+    return _perplexity(os.fspath(path), text, other, device, threads, context)
+
+
+def convert(
+    source: str | os.PathLike[str], out: str | os.PathLike[str], *, dtype: str | None = None
+) -> None:
+    """Makes a model file of a checkpoint: what faststream-convert does, the same bytes.
+
+    dtype: "int8", "int4", "bf16", ...; by default what faststream-convert takes.
+    """
+    import subprocess
+
+    program = Path(__file__).parent / "bin" / "faststream-convert"
+    command = [str(program), os.fspath(source), "-o", os.fspath(out)]
+    if dtype is not None:
+        command += ["--dtype", dtype]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["the converter failed"]
+        raise (UsageError if done.returncode == 2 else Error)(lines[-1])

@@ -1,0 +1,38 @@
+// Rules of output that are compiled for a model's vocabulary.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include "engine/request.h"
+#include "text/rules/output_rule.h"
+
+namespace faststream {
+
+class Tokenizer;
+
+/// Compiles rules, and keeps the last ones with what has been found out about them. Any thread may
+/// use it.
+class RuleCache {
+ public:
+  /// `tokenizer` must outlive it. vocab: rows of the model's output.
+  RuleCache(const Tokenizer& tokenizer, int64_t vocab) : tokenizer_(tokenizer), vocab_(vocab) {}
+
+  /// Throws Error where the rule is none, or asks for what is not supported.
+  std::shared_ptr<const rules::CompiledRule> compile(const OutputRule& rule);
+
+ private:
+  std::shared_ptr<const rules::TokenTrie> trie();
+
+  const Tokenizer& tokenizer_;
+  int64_t vocab_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  std::shared_ptr<const rules::TokenTrie> trie_;
+  std::list<std::pair<OutputRule, std::shared_ptr<const rules::CompiledRule>>> compiled_;
+};
+
+}  // namespace faststream

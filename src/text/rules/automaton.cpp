@@ -1,0 +1,424 @@
+#include "text/rules/automaton.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+
+#include "support/error.h"
+
+namespace faststream::rules {
+
+namespace {
+
+// Larger repetitions are loops with counters.
+constexpr int64_t kMaxCopied = 256;  // states
+// Calls of smaller rules are copies of them: fewer stacks, and fewer tokens that leave a rule.
+constexpr int64_t kMaxInlined = 16;  // states
+constexpr int64_t kManyStates = int64_t{1} << 40U;
+
+}  // namespace
+
+// Makes the states of a grammar's rules.
+class AutomatonBuilder {
+ public:
+  AutomatonBuilder(Automaton& to, const Grammar& grammar) : to_(to), grammar_(grammar) {}
+
+  void build() {
+    find_nullable();
+    for (const Grammar::Rule& rule : grammar_.rules) {
+      to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = rule.name});
+    }
+    inlined_.assign(grammar_.rules.size(), Inlined::unknown);
+    for (size_t r = 0; r < grammar_.rules.size(); ++r) {
+      add(grammar_.rules[r].expr, to_.rules_[r].start, to_.rules_[r].final);
+    }
+    for (size_t i = 0; i < outlined_.size(); ++i) {  // which may outline more
+      const auto [rule, expr] = outlined_[i];
+      const Automaton::Rule ends = to_.rules_[static_cast<size_t>(rule)];
+      add(expr, ends.start, ends.final);
+    }
+  }
+
+ private:
+  enum class Inlined : uint8_t { unknown, deciding, no, yes };
+
+  int32_t add_state() {
+    if (to_.states_.size() >= kMaxAutomatonStates) {
+      throw Error("the rule of output needs more than " + std::to_string(kMaxAutomatonStates) +
+                  " states; make it smaller");
+    }
+    to_.states_.emplace_back().loop = loop_;
+    return static_cast<int32_t>(to_.states_.size() - 1);
+  }
+  Automaton::State& state(int32_t s) { return to_.states_[static_cast<size_t>(s)]; }
+  void move(int32_t from, int32_t to) { state(from).moves.push_back({.to = to}); }
+
+  void add(const Expr& expr, int32_t from, int32_t to) {
+    switch (expr->kind) {
+      case Node::Kind::nothing:
+        return;
+      case Node::Kind::bytes:
+        state(from).bytes.push_back({expr->bytes, to});
+        return;
+      case Node::Kind::literal:
+        return add_literal(expr->text, from, to);
+      case Node::Kind::sequence:
+        for (size_t i = 0; i < expr->parts.size(); ++i) {
+          const int32_t next = i + 1 == expr->parts.size() ? to : add_state();
+          add(expr->parts[i], from, next);
+          from = next;
+        }
+        return;
+      case Node::Kind::choice:
+        for (const Expr& part : expr->parts) {
+          // States of its own, so that what loops in one part does not lead to another.
+          const int32_t start = add_state();
+          move(from, start);
+          add(part, start, to);
+        }
+        return;
+      case Node::Kind::repeat:
+        return add_repeat(expr, from, to);
+      case Node::Kind::call:
+        if (is_inlined(expr->rule)) {
+          const int32_t start = add_state();
+          move(from, start);
+          return add(grammar_.rules[static_cast<size_t>(expr->rule)].expr, start, to);
+        }
+        state(from).calls.push_back({expr->rule, to});
+        return;
+      case Node::Kind::graph:
+        return add_graph(*expr->graph, from, to);
+      case Node::Kind::net:
+        return add_net(*expr, from, to);
+      case Node::Kind::begin:
+      case Node::Kind::end:
+        throw Error("an anchor stands inside of a regular expression; only its ends may have one");
+    }
+  }
+
+  void add_literal(const std::string& text, int32_t from, int32_t to) {
+    if (text.empty()) return move(from, to);
+    for (size_t i = 0; i < text.size(); ++i) {
+      const int32_t next = i + 1 == text.size() ? to : add_state();
+      const auto byte = static_cast<uint8_t>(text[i]);
+      state(from).bytes.push_back({ByteSet(byte, byte), next});
+      from = next;
+    }
+  }
+
+  void add_graph(const Graph& graph, int32_t from, int32_t to) {
+    std::vector<int32_t> states;
+    for (int32_t i = 0; i < graph.n_states; ++i) states.push_back(add_state());
+    move(from, states.front());
+    for (const Graph::Edge& edge : graph.edges) {
+      state(states[static_cast<size_t>(edge.from)])
+          .bytes.push_back({edge.bytes, states[static_cast<size_t>(edge.to)]});
+    }
+    for (const int32_t i : graph.accepting) move(states[static_cast<size_t>(i)], to);
+  }
+
+  void add_net(const Node& net, int32_t from, int32_t to) {
+    std::vector<int32_t> states;
+    for (int32_t i = 0; i < net.n_states; ++i) states.push_back(add_state());
+    move(from, states.front());
+    for (size_t i = 0; i < net.parts.size(); ++i) {
+      const int32_t start = add_state();
+      move(states[static_cast<size_t>(net.ends[i].first)], start);
+      add(net.parts[i], start, states[static_cast<size_t>(net.ends[i].second)]);
+    }
+    move(states.back(), to);
+  }
+
+  void add_repeat(const Expr& expr, int32_t from, int32_t to) {
+    const Expr& part = expr->parts.front();
+    const int32_t copies = expr->most == kUnbounded ? expr->least : expr->most;
+    if (copies > 1 && size_of(part) * copies > kMaxCopied) {
+      return add_counted(expr, from, to);
+    }
+    for (int32_t i = 0; i < expr->least; ++i) {
+      const int32_t next = add_state();
+      add(part, from, next);
+      from = next;
+    }
+    if (expr->most == kUnbounded) {
+      const int32_t loop = add_state();
+      move(from, loop);
+      add(part, loop, loop);
+      return move(loop, to);
+    }
+    for (int32_t i = expr->least; i < expr->most; ++i) {
+      move(from, to);
+      const int32_t next = add_state();
+      add(part, from, next);
+      from = next;
+    }
+    move(from, to);
+  }
+
+  void add_counted(const Expr& expr, int32_t from, int32_t to) {
+    const Expr& part = expr->parts.front();
+    if (loop_ >= 0) {
+      const auto rule = static_cast<int32_t>(to_.rules_.size());
+      state(from).calls.push_back({rule, to});
+      const int32_t outer = std::exchange(loop_, -1);
+      to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = "a repetition"});
+      loop_ = outer;
+      outlined_.emplace_back(rule, expr);
+      return;
+    }
+    int32_t least = expr->least;
+    if (is_nullable(part)) {
+      if (expr->most != kUnbounded) {
+        throw Error("what may be empty is repeated up to " + std::to_string(expr->most) +
+                    " times; repeat something that is not");
+      }
+      least = 0;
+    }
+    loop_ = static_cast<int32_t>(to_.loops_.size());
+    to_.loops_.push_back({.least = least, .most = expr->most});
+    const int32_t loop = loop_;
+    const int32_t body = add_state();
+    const int32_t end = add_state();
+    add(part, body, end);
+    loop_ = -1;
+    move(from, body);
+    state(end).moves.push_back({body, Automaton::Move::Kind::again, loop});
+    state(end).moves.push_back({to, Automaton::Move::Kind::leave, loop});
+    if (least == 0) move(from, to);
+  }
+
+  // States that an expression takes, about.
+  int64_t size_of(const Expr& expr) {
+    switch (expr->kind) {
+      case Node::Kind::literal:
+        return static_cast<int64_t>(expr->text.size());
+      case Node::Kind::sequence:
+      case Node::Kind::net:
+      case Node::Kind::choice: {
+        const auto found = sizes_.find(expr.get());
+        if (found != sizes_.end()) return found->second;
+        int64_t sum = 0;
+        for (const Expr& part : expr->parts) {
+          sum = std::min(sum + size_of(part) + 1, kManyStates);
+        }
+        return sizes_[expr.get()] = sum;
+      }
+      case Node::Kind::repeat: {
+        const int64_t size = size_of(expr->parts.front());
+        const int64_t copies = std::max({expr->least, expr->most, 1});
+        return size * copies > kMaxCopied ? size + 2 : size * copies;
+      }
+      case Node::Kind::call:
+        return is_inlined(expr->rule)
+                   ? size_of(grammar_.rules[static_cast<size_t>(expr->rule)].expr) + 1
+                   : 1;
+      case Node::Kind::graph:
+        return expr->graph->n_states;
+      default:
+        return 1;
+    }
+  }
+
+  bool is_inlined(int32_t rule) {
+    Inlined& inlined = inlined_[static_cast<size_t>(rule)];
+    if (inlined == Inlined::deciding) return false;  // it calls itself
+    if (inlined == Inlined::unknown) {
+      inlined = Inlined::deciding;
+      const Expr& expr = grammar_.rules[static_cast<size_t>(rule)].expr;
+      const bool is_small = !calls_any(expr) && size_of(expr) <= kMaxInlined;
+      inlined_[static_cast<size_t>(rule)] = is_small ? Inlined::yes : Inlined::no;
+    }
+    return inlined_[static_cast<size_t>(rule)] == Inlined::yes;
+  }
+
+  // Whether it calls a rule that is not small itself.
+  bool calls_any(const Expr& expr) {
+    if (expr->kind == Node::Kind::call) return !is_inlined(expr->rule);
+    return std::ranges::any_of(expr->parts, [this](const Expr& part) { return calls_any(part); });
+  }
+
+  bool is_nullable(const Expr& expr) {
+    switch (expr->kind) {
+      case Node::Kind::literal:
+        return expr->text.empty();
+      case Node::Kind::sequence:
+        return std::ranges::all_of(expr->parts, [this](const Expr& p) { return is_nullable(p); });
+      case Node::Kind::choice:
+        return std::ranges::any_of(expr->parts, [this](const Expr& p) { return is_nullable(p); });
+      case Node::Kind::net:  // where all parts on a way are; what cannot be repeated is refused
+        return std::ranges::any_of(expr->parts, [this](const Expr& p) { return is_nullable(p); });
+      case Node::Kind::repeat:
+        return expr->least == 0 || is_nullable(expr->parts.front());
+      case Node::Kind::call:
+        return nullable_[static_cast<size_t>(expr->rule)];
+      case Node::Kind::graph:
+        return std::ranges::find(expr->graph->accepting, 0) != expr->graph->accepting.end();
+      default:
+        return false;
+    }
+  }
+
+  void find_nullable() {
+    nullable_.assign(grammar_.rules.size(), false);
+    for (bool changed = true; changed;) {
+      changed = false;
+      for (size_t r = 0; r < grammar_.rules.size(); ++r) {
+        if (nullable_[r] || !is_nullable(grammar_.rules[r].expr)) continue;
+        nullable_[r] = true;
+        changed = true;
+      }
+    }
+  }
+
+  Automaton& to_;
+  const Grammar& grammar_;
+  int32_t loop_ = -1;  // that is being made
+  std::vector<Inlined> inlined_;
+  std::vector<bool> nullable_;
+  std::unordered_map<const Node*, int64_t> sizes_;
+  std::vector<std::pair<int32_t, Expr>> outlined_;  // rules to be made of repetitions
+};
+
+Automaton::Automaton(const Grammar& grammar) {
+  AutomatonBuilder(*this, grammar).build();
+  trim();
+  refuse_left_recursion();
+  classify();
+}
+
+// Takes away what leads to no end: states from which no final state can be reached, and edges to
+// them.
+void Automaton::trim() {
+  std::vector<std::vector<int32_t>> before(states_.size());  // states that may wait for one
+  for (size_t s = 0; s < states_.size(); ++s) {
+    const auto from = static_cast<int32_t>(s);
+    for (const ByteEdge& edge : states_[s].bytes) {
+      before[static_cast<size_t>(edge.to)].push_back(from);
+    }
+    for (const Move& edge : states_[s].moves) {
+      before[static_cast<size_t>(edge.to)].push_back(from);
+    }
+    for (const CallEdge& edge : states_[s].calls) {
+      before[static_cast<size_t>(edge.to)].push_back(from);
+      before[static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start)].push_back(from);
+    }
+  }
+  std::vector<bool> leads(states_.size(), false);
+  const auto is_useful = [&](const CallEdge& edge) {
+    return leads[static_cast<size_t>(edge.to)] &&
+           leads[static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start)];
+  };
+  std::vector<int32_t> found;
+  for (const Rule& rule : rules_) {
+    leads[static_cast<size_t>(rule.final)] = true;
+    found.push_back(rule.final);
+  }
+  while (!found.empty()) {
+    const int32_t to = found.back();
+    found.pop_back();
+    for (const int32_t s : before[static_cast<size_t>(to)]) {
+      const State& state = states_[static_cast<size_t>(s)];
+      if (leads[static_cast<size_t>(s)]) continue;
+      const bool leads_on =
+          std::ranges::any_of(
+              state.bytes, [&](const ByteEdge& e) { return leads[static_cast<size_t>(e.to)]; }) ||
+          std::ranges::any_of(state.moves,
+                              [&](const Move& e) { return leads[static_cast<size_t>(e.to)]; }) ||
+          std::ranges::any_of(state.calls, is_useful);
+      if (!leads_on) continue;
+      leads[static_cast<size_t>(s)] = true;
+      found.push_back(s);
+    }
+  }
+  if (!leads[static_cast<size_t>(rules_.front().start)]) {
+    throw Error("the rule of output is unsatisfiable: no text fits it");
+  }
+  const auto is_dead = [&](const auto& edge) { return !leads[static_cast<size_t>(edge.to)]; };
+  for (State& state : states_) {
+    std::erase_if(state.bytes, is_dead);
+    std::erase_if(state.moves, is_dead);
+    std::erase_if(state.calls, [&](const CallEdge& edge) { return !is_useful(edge); });
+  }
+}
+
+// Of each rule the rules that it can call before its first byte: none is to reach itself.
+void Automaton::refuse_left_recursion() const {
+  std::vector<bool> nullable(rules_.size(), false);
+  std::vector<std::set<int32_t>> first(rules_.size());
+  std::vector<int32_t> seen(states_.size(), -1);
+  int32_t pass = 0;
+  std::vector<int32_t> todo;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t r = 0; r < rules_.size(); ++r, ++pass) {
+      todo.assign(1, rules_[r].start);
+      const auto visit = [&](int32_t s) {
+        if (std::exchange(seen[static_cast<size_t>(s)], pass) != pass) todo.push_back(s);
+      };
+      while (!todo.empty()) {
+        const State& state = states_[static_cast<size_t>(todo.back())];
+        if (todo.back() == rules_[r].final && !nullable[r]) nullable[r] = changed = true;
+        todo.pop_back();
+        for (const Move& edge : state.moves) visit(edge.to);
+        for (const CallEdge& edge : state.calls) {
+          first[r].insert(edge.rule);
+          if (nullable[static_cast<size_t>(edge.rule)]) visit(edge.to);
+        }
+      }
+    }
+  }
+  enum class Mark : uint8_t { none, open, done };
+  std::vector<Mark> marks(rules_.size(), Mark::none);
+  std::vector<std::pair<int32_t, bool>> stack;  // a rule, and whether those after it are done
+  for (size_t root = 0; root < rules_.size(); ++root) {
+    stack.emplace_back(static_cast<int32_t>(root), false);
+    while (!stack.empty()) {
+      const auto [rule, done] = stack.back();
+      stack.pop_back();
+      Mark& mark = marks[static_cast<size_t>(rule)];
+      if (done) {
+        mark = Mark::done;
+        continue;
+      }
+      if (mark != Mark::none) continue;
+      mark = Mark::open;
+      stack.emplace_back(rule, true);
+      for (const int32_t next : first[static_cast<size_t>(rule)]) {
+        if (marks[static_cast<size_t>(next)] == Mark::open) {
+          throw Error("the rule \"" + rules_[static_cast<size_t>(next)].name +
+                      "\" is left-recursive (it can begin with itself, indirectly); write it as a "
+                      "repetition");
+        }
+        stack.emplace_back(next, false);
+      }
+    }
+  }
+}
+
+void Automaton::classify() {
+  std::set<ByteSet> sets;
+  for (const State& state : states_) {
+    for (const ByteEdge& edge : state.bytes) sets.insert(edge.bytes);
+  }
+  class_of_.fill(0);
+  size_t n_classes = 1;
+  for (const ByteSet& set : sets) {
+    if (n_classes == class_of_.size()) break;
+    std::map<std::pair<uint8_t, bool>, uint8_t> split;
+    for (size_t byte = 0; byte < class_of_.size(); ++byte) {
+      const std::pair key(class_of_.at(byte), set.has(static_cast<uint8_t>(byte)));
+      class_of_.at(byte) = split.try_emplace(key, static_cast<uint8_t>(split.size())).first->second;
+    }
+    n_classes = split.size();
+  }
+  of_class_.assign(n_classes, 0);
+  for (size_t byte = class_of_.size(); byte-- > 0;) {
+    of_class_[class_of_.at(byte)] = static_cast<uint8_t>(byte);
+  }
+}
+
+}  // namespace faststream::rules

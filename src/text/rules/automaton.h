@@ -1,0 +1,82 @@
+// A grammar as automata over bytes that call each other.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/rules/byte_set.h"
+#include "text/rules/expression.h"
+
+namespace faststream::rules {
+
+/// States that the automata of a grammar may have together.
+constexpr size_t kMaxAutomatonStates = size_t{1} << 21U;
+
+/// One nondeterministic automaton a rule (Thompson's construction, doi:10.1145/363347.363387), all
+/// in one space of states. A repetition of many times is a loop with a counter: each state of its
+/// body stands for as many as there are counts. Loops with counters do not nest: what would be
+/// inside is a rule of its own. Immutable once made.
+class Automaton {
+ public:
+  struct ByteEdge {
+    ByteSet bytes;
+    int32_t to = 0;
+  };
+  struct CallEdge {
+    int32_t rule = 0;
+    int32_t to = 0;
+  };
+  /// An empty move.
+  struct Move {
+    enum class Kind : uint8_t { plain, again, leave };
+    int32_t to = 0;
+    Kind kind = Kind::plain;
+    int32_t loop = -1;  ///< of `again` and `leave`, index in loops()
+  };
+  struct Loop {
+    int32_t least = 0;
+    int32_t most = kUnbounded;
+  };
+  struct State {
+    std::vector<ByteEdge> bytes;
+    std::vector<CallEdge> calls;
+    std::vector<Move> moves;
+    int32_t loop = -1;  ///< whose body it is in
+  };
+  struct Rule {
+    int32_t start = 0;
+    int32_t final = 0;
+    std::string name;
+  };
+
+  /// Throws Error where a rule is left-recursive, no text fits the grammar, or it is too large.
+  explicit Automaton(const Grammar& grammar);
+
+  [[nodiscard]] std::span<const State> states() const { return states_; }
+  [[nodiscard]] std::span<const Rule> rules() const { return rules_; }  ///< the first is the text
+  [[nodiscard]] std::span<const Loop> loops() const { return loops_; }
+
+  /// Bytes that no edge tells apart are of one class.
+  [[nodiscard]] int32_t n_classes() const { return static_cast<int32_t>(of_class_.size()); }
+  [[nodiscard]] const std::array<uint8_t, 256>& class_of() const { return class_of_; }
+  /// A byte of each class.
+  [[nodiscard]] std::span<const uint8_t> of_class() const { return of_class_; }
+
+ private:
+  friend class AutomatonBuilder;
+  void trim();
+  void refuse_left_recursion() const;
+  void classify();
+
+  std::vector<State> states_;
+  std::vector<Rule> rules_;
+  std::vector<Loop> loops_;
+  std::array<uint8_t, 256> class_of_ = {};
+  std::vector<uint8_t> of_class_;
+};
+
+}  // namespace faststream::rules

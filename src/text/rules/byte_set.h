@@ -1,0 +1,36 @@
+// A set of bytes.
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace faststream::rules {
+
+class ByteSet {
+ public:
+  constexpr ByteSet() = default;
+  /// The bytes from `first` to `last`.
+  constexpr ByteSet(uint8_t first, uint8_t last) {
+    for (int byte = first; byte <= last; ++byte) add(static_cast<uint8_t>(byte));
+  }
+
+  constexpr void add(uint8_t byte) { words_[byte / 64] |= uint64_t{1} << (byte % 64); }
+  constexpr void remove(uint8_t byte) { words_[byte / 64] &= ~(uint64_t{1} << (byte % 64)); }
+  [[nodiscard]] constexpr bool has(uint8_t byte) const {
+    return (words_[byte / 64] >> (byte % 64) & 1U) != 0;
+  }
+  [[nodiscard]] constexpr bool is_empty() const {
+    return (words_[0] | words_[1] | words_[2] | words_[3]) == 0;
+  }
+
+  friend constexpr bool operator==(const ByteSet&, const ByteSet&) = default;
+  // NOLINTNEXTLINE(modernize-use-nullptr)
+  friend constexpr auto operator<=>(const ByteSet&, const ByteSet&) = default;
+
+ private:
+  std::array<uint64_t, 4> words_ = {};
+};
+
+}  // namespace faststream::rules

@@ -1,0 +1,52 @@
+// Regular languages as deterministic automata over bytes, and what can be made of several.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "text/rules/expression.h"
+
+namespace faststream::rules {
+
+/// States that a deterministic automaton may have.
+constexpr size_t kMaxDfaStates = 50000;
+
+/// Complete: state 0 is the one that nothing is accepted from.
+class Dfa {
+ public:
+  /// Of an expression without anchors and calls. Throws Error where it needs too many states.
+  explicit Dfa(const Expr& expr);
+
+  [[nodiscard]] bool accepts(std::string_view text) const;
+  [[nodiscard]] bool is_nothing() const;
+
+  /// What both accept, or the first alone. Throws Error where that needs too many states.
+  [[nodiscard]] Dfa both(const Dfa& other) const { return product(other, false); }
+  [[nodiscard]] Dfa without(const Dfa& other) const { return product(other, true); }
+
+  [[nodiscard]] Graph graph() const;
+  /// The inside of JSON strings whose text is accepted: what JSON escapes is escaped, in one way
+  /// each but for the case of digits, and nothing else.
+  [[nodiscard]] Graph json_graph() const;
+
+ private:
+  Dfa() = default;
+  [[nodiscard]] Dfa product(const Dfa& other, bool negated) const;
+  [[nodiscard]] int32_t next(int32_t state, uint8_t byte) const {
+    return next_[static_cast<size_t>(state) * n_classes_ + class_of_[byte]];
+  }
+  /// States from which something is accepted.
+  [[nodiscard]] std::vector<bool> live() const;
+  [[nodiscard]] size_t size() const { return accepting_.size(); }
+
+  std::array<uint8_t, 256> class_of_ = {};
+  size_t n_classes_ = 1;
+  std::vector<int32_t> next_;    // [states, n_classes]
+  std::vector<bool> accepting_;  // [states]
+  int32_t start_ = 0;
+};
+
+}  // namespace faststream::rules

@@ -1,0 +1,483 @@
+#include "text/rules/machine.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <set>
+#include <utility>
+
+#include "support/error.h"
+
+namespace faststream::rules {
+namespace {
+
+constexpr size_t kMaxMeanings = 5000;             // of a text: places and stacks of a state
+constexpr size_t kMaxItems = 100000;              // of a place
+constexpr size_t kMaxBytes = size_t{256} << 20U;  // of a machine, about
+constexpr size_t kFewTokens = 512;                // of a place: a list is less than bits
+
+[[noreturn]] void refuse_ambiguity() {
+  throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
+}
+
+}  // namespace
+
+Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
+    : automaton_(automaton),
+      trie_(trie),
+      n_classes_(automaton.n_classes()),
+      class_of_(automaton.class_of().data()),
+      seen_(automaton.states().size(), 0) {
+  path_.resize(1 << 16U);
+  constexpr std::array<uint32_t, 2> kNoFrame = {~0U, 0};
+  constexpr std::array<uint32_t, 2> kNoOtherFrame = {~0U, 1};
+  stacks_.intern(kNoFrame);       // kEnd
+  stacks_.intern(kNoOtherFrame);  // kOpen
+  constexpr uint32_t kNothing = 0;
+  intern_state({&kNothing, 1});  // kDead
+  starts_.assign(automaton.rules().size(), kUnknown);
+  const Place place = make_place({{automaton.rules().front().start, 0}});
+  reach(place, kEnd);
+  start_ = take_reached();
+}
+
+// Follows moves from items to all states that they reach. kNone: nothing goes on there.
+Machine::Place Machine::make_place(std::vector<Item> from) {
+  ++seen_mark_;
+  std::set<Item> seen_counts;
+  std::vector<Item> kept;
+  bool may_end = false;
+  bool has_bytes = false;
+  bool has_counts = false;
+  const auto is_new = [&](const Item& item) {
+    if (item.count != 0) return seen_counts.insert(item).second;
+    return std::exchange(seen_[static_cast<size_t>(item.state)], seen_mark_) != seen_mark_;
+  };
+  std::erase_if(from, [&](const Item& item) { return !is_new(item); });
+  for (size_t done = 0; !from.empty(); ++done) {
+    if (done > kMaxItems) refuse_ambiguity();
+    const Item item = from.back();
+    from.pop_back();
+    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
+    has_counts = has_counts || state.loop >= 0;
+    if (!state.bytes.empty() || !state.calls.empty()) kept.push_back(item);
+    has_bytes = has_bytes || !state.bytes.empty();
+    // Final states have no edges: nothing follows the end of a rule in it.
+    if (state.bytes.empty() && state.calls.empty() && state.moves.empty()) may_end = true;
+    for (const Automaton::Move& move : state.moves) {
+      Item to{move.to, item.count};
+      if (move.kind != Automaton::Move::Kind::plain) {
+        const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(move.loop)];
+        const int32_t count = item.count + 1;
+        if (move.kind == Automaton::Move::Kind::leave) {
+          if (count < loop.least) continue;
+          to.count = 0;
+        } else {
+          if (loop.most != kUnbounded && count >= loop.most) continue;
+          to.count = loop.most == kUnbounded ? std::min(count, loop.least) : count;
+        }
+      }
+      if (is_new(to)) from.push_back(to);
+    }
+  }
+  if (kept.empty() && !may_end) return kNone;
+  std::ranges::sort(kept);
+  std::vector<uint32_t> list = {may_end ? 1U : 0U};
+  for (const Item& item : kept) {
+    list.push_back(static_cast<uint32_t>(item.state));
+    list.push_back(static_cast<uint32_t>(item.count));
+  }
+  const auto [id, is_new_place] = places_.intern(list);
+  if (is_new_place) {
+    PlaceInfo& info = place_infos_.emplace_back();
+    info.may_end = may_end;
+    info.has_bytes = has_bytes;
+    info.has_counts = has_counts;
+    place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+  }
+  return id;
+}
+
+std::vector<Machine::Item> Machine::items_of(Place place) const {
+  const std::span<const uint32_t> list = places_[place];
+  std::vector<Item> items;
+  for (size_t i = 1; i < list.size(); i += 2) {
+    items.push_back({static_cast<int32_t>(list[i]), static_cast<int32_t>(list[i + 1])});
+  }
+  return items;
+}
+
+Machine::Place Machine::place_after(Place place, int32_t byte_class) {
+  const int32_t known = place_moves_[index(place, byte_class)];
+  if (known != kUnknown) return known;
+  const uint8_t byte = automaton_.of_class()[static_cast<size_t>(byte_class)];
+  std::vector<Item> to;
+  for (const Item& item : items_of(place)) {
+    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
+    for (const Automaton::ByteEdge& edge : state.bytes) {
+      if (edge.bytes.has(byte)) to.push_back({edge.to, item.count});
+    }
+  }
+  const Place after = to.empty() ? kNone : make_place(std::move(to));
+  return place_moves_[index(place, byte_class)] = after;
+}
+
+const std::vector<Machine::Call>& Machine::calls_of(Place place) {
+  const auto p = static_cast<size_t>(place);
+  if (place_infos_[p].knows_calls) return place_infos_[p].calls;
+  std::vector<std::pair<int32_t, Item>> targets;  // by rule
+  for (const Item& item : items_of(place)) {
+    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
+    for (const Automaton::CallEdge& edge : state.calls) {
+      targets.emplace_back(edge.rule, Item{edge.to, item.count});
+    }
+  }
+  std::ranges::sort(targets);
+  std::vector<Call> calls;
+  for (size_t i = 0; i < targets.size();) {
+    const int32_t rule = targets[i].first;
+    std::vector<Item> then;
+    for (; i < targets.size() && targets[i].first == rule; ++i) then.push_back(targets[i].second);
+    Place& start = starts_[static_cast<size_t>(rule)];
+    if (start == kUnknown) {
+      start = make_place({{automaton_.rules()[static_cast<size_t>(rule)].start, 0}});
+    }
+    const Place after = make_place(std::move(then));
+    if (start >= 0 && after >= 0) calls.push_back({start, after});
+  }
+  PlaceInfo& info = place_infos_[p];
+  info.calls = std::move(calls);
+  info.knows_calls = true;
+  return info.calls;
+}
+
+Machine::Stack Machine::push(Place then, Stack below) {
+  const PlaceInfo& info = place_infos_[static_cast<size_t>(then)];
+  const bool only_ends = places_[then].size() == 1 && info.may_end;
+  if (only_ends) return below;  // a call at a rule's end
+  const std::array<uint32_t, 2> frame = {static_cast<uint32_t>(then), static_cast<uint32_t>(below)};
+  return stacks_.intern(frame).id;
+}
+
+// Notes a place with its stack, and where calls and ends lead from there.
+void Machine::reach(Place place, Stack stack) {
+  const auto note = [this](Place p, Stack s) {
+    const std::array<uint32_t, 2> key = {static_cast<uint32_t>(p), static_cast<uint32_t>(s)};
+    if (reached_set_.intern(key).is_new) reached_.emplace_back(p, s);
+  };
+  note(place, stack);
+  for (; n_followed_ < reached_.size(); ++n_followed_) {
+    if (reached_.size() > kMaxMeanings) refuse_ambiguity();
+    const auto [p, s] = reached_[n_followed_];
+    if (place_infos_[static_cast<size_t>(p)].may_end) {
+      if (s == kEnd) {
+        reached_flags_ |= kComplete;
+      } else if (s == kOpen) {
+        reached_flags_ |= kLeft;
+      } else {
+        const std::span<const uint32_t> frame = stacks_[s];
+        note(static_cast<Place>(frame[0]), static_cast<Stack>(frame[1]));
+      }
+    }
+    const size_t n_calls = calls_of(p).size();
+    for (size_t i = 0; i < n_calls; ++i) {
+      const Call each = place_infos_[static_cast<size_t>(p)].calls[i];
+      note(each.start, push(each.then, s));
+    }
+  }
+}
+
+// The state of all that was reached.
+Machine::State Machine::take_reached() {
+  std::erase_if(reached_, [this](const auto& pair) {
+    return !place_infos_[static_cast<size_t>(pair.first)].has_bytes;
+  });
+  std::ranges::sort(reached_);
+  std::vector<uint32_t> list = {reached_flags_};
+  for (const auto& [place, stack] : reached_) {
+    list.push_back(static_cast<uint32_t>(place));
+    list.push_back(static_cast<uint32_t>(stack));
+  }
+  reached_.clear();
+  n_followed_ = 0;
+  reached_set_.clear();
+  reached_flags_ = 0;
+  return intern_state(list);
+}
+
+Machine::State Machine::intern_state(std::span<const uint32_t> list) {
+  const auto [id, is_new] = states_.intern(list);
+  if (is_new) moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+  return id;
+}
+
+Machine::State Machine::make_move(State state, int32_t byte_class) {
+  const std::span<const uint32_t> found = states_[state];
+  const std::vector<uint32_t> list(found.begin(), found.end());
+  for (size_t i = 1; i < list.size(); i += 2) {
+    const Place after = place_after(static_cast<Place>(list[i]), byte_class);
+    if (after >= 0) reach(after, static_cast<Stack>(list[i + 1]));
+  }
+  const State to = reached_.empty() ? kDead : take_reached();
+  return moves_[index(state, byte_class)] = to;
+}
+
+// Where a text goes on once the place on top of a stack has ended.
+Machine::State Machine::state_below(Stack stack) {
+  if (stack == kEnd || stack == kOpen) return kDead;
+  const auto s = static_cast<size_t>(stack);
+  if (below_.size() <= s) below_.resize(s + 1, kUnknown);
+  if (below_[s] != kUnknown) return below_[s];
+  const std::span<const uint32_t> frame = stacks_[stack];
+  reach(static_cast<Place>(frame[0]), static_cast<Stack>(frame[1]));
+  const State below = take_reached();
+  return below_[s] = below;
+}
+
+// The place with counts for which short tokens do the same: as far from the bounds as counts.
+Machine::Place Machine::farthest_from_bounds(Place place) {
+  constexpr auto kFar = static_cast<int32_t>(kShortToken) + 1;
+  std::vector<Item> items = items_of(place);
+  if (items.empty()) return place;
+  for (Item& item : items) {
+    const int32_t l = automaton_.states()[static_cast<size_t>(item.state)].loop;
+    if (l < 0) continue;
+    const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(l)];
+    const int32_t to_least = loop.least - item.count;
+    const int32_t to_most = loop.most == kUnbounded ? kFar : loop.most - item.count;
+    if (to_most < kFar) continue;
+    if (to_least >= kFar) {
+      item.count = 0;
+      if (loop.least > kFar) item.count = loop.least - kFar;
+    } else if (to_least <= 0 && loop.most != kUnbounded) {
+      item.count = std::max(loop.least, loop.most - kFar);
+    }
+  }
+  // The moves from these have been followed already; what may end stays so.
+  std::ranges::sort(items);
+  items.erase(std::unique(items.begin(), items.end()), items.end());
+  const PlaceInfo& before = place_infos_[static_cast<size_t>(place)];
+  std::vector<uint32_t> list = {before.may_end ? 1U : 0U};
+  for (const Item& item : items) {
+    list.push_back(static_cast<uint32_t>(item.state));
+    list.push_back(static_cast<uint32_t>(item.count));
+  }
+  const auto [id, is_new] = places_.intern(list);
+  if (is_new) {
+    PlaceInfo info;
+    info.may_end = before.may_end;
+    info.has_bytes = before.has_bytes;
+    info.has_counts = true;
+    place_infos_.push_back(std::move(info));
+    place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+  }
+  return id;
+}
+
+// Whether every short text that a JSON string has as it is, of whole characters, goes on from here.
+bool Machine::takes_any_text(State state) {
+  constexpr size_t kMaxPairs = 2000;
+  struct Range {
+    uint8_t first, last;
+    uint8_t to;
+  };
+  // What may follow within a character of UTF-8 (Unicode 15, table 3-7): 0 between characters, then
+  // by how many bytes are missing, and after E0, ED, F0, F4 and E2, which 80 does not follow.
+  static const std::array<std::vector<Range>, 9> utf8 = {{
+      {{0x20, 0x21, 0},
+       {0x23, 0x5B, 0},
+       {0x5D, 0x7E, 0},
+       {0xC2, 0xDF, 1},
+       {0xE0, 0xE0, 4},
+       {0xE1, 0xE1, 2},
+       {0xE2, 0xE2, 8},
+       {0xE3, 0xEC, 2},
+       {0xED, 0xED, 5},
+       {0xEE, 0xEF, 2},
+       {0xF0, 0xF0, 6},
+       {0xF1, 0xF3, 3},
+       {0xF4, 0xF4, 7}},
+      {{0x80, 0xBF, 0}},
+      {{0x80, 0xBF, 1}},
+      {{0x80, 0xBF, 2}},
+      {{0xA0, 0xBF, 1}},
+      {{0x80, 0x9F, 1}},
+      {{0x90, 0xBF, 2}},
+      {{0x80, 0x8F, 2}},
+      {{0x81, 0xBF, 1}},
+  }};
+  std::set<std::pair<State, uint8_t>> seen = {{state, 0}};
+  std::vector<std::pair<State, uint8_t>> now = {{state, 0}};
+  for (size_t depth = 0; depth < kShortToken && !now.empty(); ++depth) {
+    std::vector<std::pair<State, uint8_t>> after;
+    for (const auto& [from, within] : now) {
+      for (const Range& range : utf8.at(within)) {
+        int32_t before = -1;
+        for (int byte = range.first; byte <= range.last; ++byte) {
+          const int32_t byte_class = class_of_[byte];
+          if (std::exchange(before, byte_class) == byte_class) continue;
+          const State to = next(from, static_cast<uint8_t>(byte));
+          if (to == kDead) return false;
+          const std::pair pair(to, range.to);
+          if (seen.insert(pair).second) after.push_back(pair);
+        }
+      }
+    }
+    if (seen.size() > kMaxPairs) return false;
+    now = std::move(after);
+  }
+  return true;
+}
+
+// Walks the nodes from `first` to `last`, which are below one of one depth less, from a state.
+void Machine::walk(State state, std::span<const TokenTrie::Entry> nodes, size_t first, size_t last,
+                   std::span<uint32_t> bits, std::vector<uint32_t>* leaving) {
+  if (first >= last) return;
+  const size_t top = nodes[first].depth;
+  path_[top] = state;
+  for (size_t i = first; i < last;) {
+    const TokenTrie::Entry& node = nodes[i];
+    const State to = next(path_[node.depth], node.byte);
+    if (to == kDead) {
+      i = node.end;
+      continue;
+    }
+    path_[node.depth + size_t{1}] = to;
+    if (node.token >= 0) trie_.add(node.token, bits);
+    if (leaving != nullptr && node.end > i + 1 && (flags(to) & kLeft) != 0) {
+      leaving->push_back(static_cast<uint32_t>(i));
+    }
+    ++i;
+  }
+}
+
+const Machine::Tokens& Machine::tokens_of(Place place) {
+  if (const auto& known = place_infos_[static_cast<size_t>(place)].tokens) return *known;
+  auto tokens = std::make_unique<Tokens>();
+  tokens->bits.assign(trie_.words(), 0);
+  const std::array<uint32_t, 3> alone = {0, static_cast<uint32_t>(place), kOpen};
+  const State state = intern_state(alone);
+  const auto walk_part = [&](TokenTrie::Part part) {
+    walk(state, trie_.part(part), 0, trie_.part(part).size(), tokens->bits, &tokens->leaving[part]);
+  };
+  walk_part(TokenTrie::kLong);
+  const Place alike =
+      place_infos_[static_cast<size_t>(place)].has_counts ? farthest_from_bounds(place) : place;
+  if (alike != place) {
+    const Tokens& same = tokens_of(alike);
+    for (size_t i = 0; i < same.bits.size(); ++i) tokens->bits[i] |= same.bits[i];
+    for (const int32_t token : same.few) {
+      tokens->bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
+    }
+    tokens->leaving[TokenTrie::kText] = same.leaving[TokenTrie::kText];
+    tokens->leaving[TokenTrie::kOthers] = same.leaving[TokenTrie::kOthers];
+    // Long tokens of the place that is alike do not count: their bits are walked again.
+    for (const TokenTrie::Entry& node : trie_.part(TokenTrie::kLong)) {
+      for (int32_t token = node.token; token >= 0; token = trie_.next_alike(token)) {
+        const auto t = static_cast<size_t>(token);
+        tokens->bits[t / 32] &= ~(1U << static_cast<uint32_t>(t % 32));
+      }
+    }
+    tokens->leaving[TokenTrie::kLong].clear();
+    walk_part(TokenTrie::kLong);
+  } else {
+    walk_part(TokenTrie::kOthers);
+    if (takes_any_text(state)) {
+      const std::span<const uint32_t> text = trie_.text_tokens();
+      for (size_t i = 0; i < text.size(); ++i) tokens->bits[i] |= text[i];
+    } else {
+      walk_part(TokenTrie::kText);
+    }
+  }
+  size_t count = 0;
+  for (const uint32_t word : tokens->bits) count += static_cast<size_t>(std::popcount(word));
+  if (count <= kFewTokens) {
+    for (size_t i = 0; i < tokens->bits.size(); ++i) {
+      for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
+        tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));
+      }
+    }
+    tokens->bits = {};
+  }
+  token_bytes_ += (tokens->bits.size() + tokens->few.size()) * sizeof(uint32_t);
+  for (const auto& nodes : tokens->leaving) token_bytes_ += nodes.size() * sizeof(uint32_t);
+  auto& kept = place_infos_[static_cast<size_t>(place)].tokens;
+  kept = std::move(tokens);
+  return *kept;
+}
+
+void Machine::mask(State state, std::span<uint32_t> bits) {
+  const std::span<const uint32_t> found = states_[state];
+  const std::vector<uint32_t> list(found.begin(), found.end());
+  for (size_t i = 1; i < list.size(); i += 2) {
+    const Tokens& tokens = tokens_of(static_cast<Place>(list[i]));
+    for (size_t w = 0; w < tokens.bits.size(); ++w) bits[w] |= tokens.bits[w];
+    for (const int32_t token : tokens.few) {
+      bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
+    }
+    const State below = state_below(static_cast<Stack>(list[i + 1]));
+    if (below == kDead || !goes_on(below)) continue;
+    for (int p = 0; p < TokenTrie::kParts; ++p) {
+      const auto nodes = trie_.part(static_cast<TokenTrie::Part>(p));
+      for (const uint32_t node : tokens.leaving[p]) {
+        walk(below, nodes, node + size_t{1}, nodes[node].end, bits, nullptr);
+      }
+    }
+  }
+}
+
+std::optional<uint8_t> Machine::only_byte(State state) {
+  if (is_complete(state)) return std::nullopt;
+  std::optional<uint8_t> only;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (next(state, static_cast<uint8_t>(byte)) == kDead) continue;
+    if (only) return std::nullopt;
+    only = static_cast<uint8_t>(byte);
+  }
+  return only;
+}
+
+bool Machine::is_full() const {
+  return token_bytes_ + places_.bytes() + stacks_.bytes() + states_.bytes() +
+             (moves_.size() + place_moves_.size()) * sizeof(int32_t) +
+             place_infos_.size() * sizeof(PlaceInfo) >
+         kMaxBytes;
+}
+
+Machine::Place Machine::import_place(const Machine& other, Place place) {
+  std::vector<Item> items = other.items_of(place);
+  if (other.place_infos_[static_cast<size_t>(place)].may_end) {
+    // Any final state says so.
+    items.push_back({automaton_.rules().front().final, 0});
+  }
+  return make_place(std::move(items));
+}
+
+Machine::Stack Machine::import_stack(const Machine& other, Stack stack) {
+  std::vector<Place> frames;
+  for (; stack != kEnd && stack != kOpen;) {
+    const std::span<const uint32_t> frame = other.stacks_[stack];
+    frames.push_back(static_cast<Place>(frame[0]));
+    stack = static_cast<Stack>(frame[1]);
+  }
+  for (size_t i = frames.size(); i-- > 0;) stack = push(import_place(other, frames[i]), stack);
+  return stack;
+}
+
+Machine::State Machine::import(const Machine& other, State state) {
+  const std::span<const uint32_t> list = other.states_[state];
+  std::vector<uint32_t> mine = {list.front()};
+  std::vector<std::pair<Place, Stack>> pairs;
+  for (size_t i = 1; i < list.size(); i += 2) {
+    const Place place = import_place(other, static_cast<Place>(list[i]));
+    pairs.emplace_back(place, import_stack(other, static_cast<Stack>(list[i + 1])));
+  }
+  std::ranges::sort(pairs);
+  for (const auto& [place, stack] : pairs) {
+    mine.push_back(static_cast<uint32_t>(place));
+    mine.push_back(static_cast<uint32_t>(stack));
+  }
+  return intern_state(mine);
+}
+
+}  // namespace faststream::rules

@@ -1,0 +1,22 @@
+// Regular expressions as ECMA-262 has them (with its flag u), less what is not regular.
+#pragma once
+
+#include <string_view>
+
+#include "text/rules/expression.h"
+
+namespace faststream::rules {
+
+/// The texts that match a pattern as a whole; or, if `anywhere`, those in which it is found, of
+/// which ^ and $ are the ends. Throws Error, naming what and where, for what no pattern is, and for
+/// lookarounds, back references, word boundaries and flags.
+Expr parse_regex(std::string_view pattern, bool anywhere = false);
+
+/// Any text in UTF-8 of one character.
+Expr any_character();
+
+/// The code points of a Unicode general category, by one of its names ("Lu", "L", "Letter"). Throws
+/// Error when there is none.
+std::vector<CodeRange> category_ranges(std::string_view name);
+
+}  // namespace faststream::rules

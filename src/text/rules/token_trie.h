@@ -1,0 +1,73 @@
+// The tokens of a vocabulary by their bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace faststream {
+class Tokenizer;
+}
+
+namespace faststream::rules {
+
+/// Tokens of more bytes are apart from the others: see Machine.
+constexpr size_t kShortToken = 32;
+
+/// Immutable once made; any number of threads may use it.
+class TokenTrie {
+ public:
+  /// A node of a trie in preorder; without the root.
+  struct Entry {
+    uint32_t end = 0;    ///< the index after the last node below
+    int32_t token = -1;  ///< that ends here; -1: none
+    uint16_t depth = 0;  ///< bytes before this one
+    uint8_t byte = 0;
+  };
+  /// The tokens' parts, each a trie of its own.
+  enum Part : uint8_t {
+    /// Short, of whole characters that a JSON string has as they are, but for a block of Unicode's
+    /// punctuation.
+    kText,
+    kOthers,  ///< short
+    kLong,
+    kParts
+  };
+
+  /// bytes_of: of token ids below `vocab`; tokens of no bytes are never allowed.
+  TokenTrie(int32_t vocab, const std::function<std::string(int32_t)>& bytes_of);
+
+  [[nodiscard]] int32_t vocab() const { return vocab_; }
+  /// Words of a set of tokens, one bit a token.
+  [[nodiscard]] size_t words() const { return (static_cast<size_t>(vocab_) + 31) / 32; }
+  [[nodiscard]] std::span<const Entry> part(Part part) const { return parts_[part]; }
+  /// The set of tokens that are in the part kText.
+  [[nodiscard]] std::span<const uint32_t> text_tokens() const { return text_tokens_; }
+  /// Adds a token, and all that have the same bytes.
+  void add(int32_t token, std::span<uint32_t> to) const {
+    for (; token >= 0; token = same_[static_cast<size_t>(token)]) {
+      to[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
+    }
+  }
+  [[nodiscard]] int32_t next_alike(int32_t token) const {
+    return same_[static_cast<size_t>(token)];
+  }
+  [[nodiscard]] std::string_view bytes(int32_t token) const {
+    const auto t = static_cast<size_t>(token);
+    return std::string_view(bytes_).substr(starts_[t], starts_[t + 1] - starts_[t]);
+  }
+
+ private:
+  int32_t vocab_;
+  std::string bytes_;           // of all tokens
+  std::vector<size_t> starts_;  // [vocab + 1]
+  std::vector<Entry> parts_[kParts];
+  std::vector<uint32_t> text_tokens_;
+  std::vector<int32_t> same_;  // the next token of the same bytes, or -1
+};
+
+}  // namespace faststream::rules

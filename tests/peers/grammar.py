@@ -1,0 +1,225 @@
+"""Output by rule beside JSON Schema's own suite, MaskBench, and llguidance.
+
+    python3 -m venv /tmp/rules-venv
+    /tmp/rules-venv/bin/pip install llguidance
+    pip download --no-deps --no-binary :all: jsonschema -d FOLDER   # and unpack it: the suite
+    /tmp/rules-venv/bin/python tests/peers/grammar.py CHECK_RULES --suite FOLDER/jsonschema-*/json
+        [--maskbench FOLDER_OF_JSON] [--tokens TOKENS.hex] [--limit N]
+
+CHECK_RULES is the program that tests/peers/check_rules.cpp makes. An instance counts as accepted if
+it is in some order of its members, since a rule has the schema's. TOKENS.hex: a line of hexadecimal
+digits for each token, of a vocabulary as large as is wanted.
+"""
+
+import argparse
+import collections
+import glob
+import itertools
+import json
+import os
+import random
+import subprocess
+import time
+
+
+def plain_numbers(value):
+    """Whole numbers without a point, as rules write them."""
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e18:
+        return int(value)
+    if isinstance(value, list):
+        return [plain_numbers(v) for v in value]
+    if isinstance(value, dict):
+        return {k: plain_numbers(v) for k, v in value.items()}
+    return value
+
+
+def orders(value, most=120):
+    """The value with its members in all orders, at most so many."""
+    if isinstance(value, dict):
+        n = 0
+        for keys in itertools.permutations(value):
+            inner = [list(itertools.islice(orders(value[k]), 6)) for k in keys]
+            for members in itertools.product(*inner):
+                yield dict(zip(keys, members))
+                n += 1
+                if n >= most:
+                    return
+    elif isinstance(value, list):
+        inner = [list(itertools.islice(orders(v), 6)) for v in value]
+        yield from (list(v) for v in itertools.islice(itertools.product(*inner), most))
+    else:
+        yield value
+
+
+def ranks(schema, found):
+    """The place of each name among the schema's."""
+    if isinstance(schema, dict):
+        for name in schema.get("properties") or {} if isinstance(schema.get("properties"), dict) else {}:
+            found.setdefault(name, len(found))
+        for part in schema.values():
+            ranks(part, found)
+        for name in schema.get("required") or [] if isinstance(schema.get("required"), list) else []:
+            if isinstance(name, str):
+                found.setdefault(name, len(found))
+    elif isinstance(schema, list):
+        for part in schema:
+            ranks(part, found)
+    return found
+
+
+def ordered(value, rank):
+    if isinstance(value, list):
+        return [ordered(v, rank) for v in value]
+    if isinstance(value, dict):
+        return {k: ordered(value[k], rank) for k in sorted(value, key=lambda k: rank.get(k, 1e9))}
+    return value
+
+
+def suite_cases(folder):
+    base = os.path.join(folder, "tests/draft2020-12")
+    for path in sorted(glob.glob(base + "/*.json") + glob.glob(base + "/optional/format/*.json")):
+        if os.path.basename(path) == "format.json":
+            continue  # there "format" says nothing, here it is enforced
+        for group in json.load(open(path)):
+            tests = [(t["valid"], list(orders(plain_numbers(t["data"])))) for t in group["tests"]]
+            yield os.path.basename(path) + ": " + group["description"], group["schema"], tests
+
+
+def maskbench_cases(folder, limit):
+    paths = sorted(glob.glob(os.path.join(folder, "*.json")))
+    random.Random(3).shuffle(paths)
+    for path in paths[:limit]:
+        case = json.load(open(path))
+        rank = ranks(case["schema"], {})
+        tests = [(t["valid"], [plain_numbers(t["data"]), ordered(plain_numbers(t["data"]), rank)])
+                 for t in case["tests"]]
+        yield os.path.basename(path), case["schema"], tests
+
+
+class Ours:
+    def __init__(self, program, tokens):
+        command = [program] + ([tokens] if tokens else [])
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def check(self, schema, texts):
+        line = json.dumps({"schema": json.dumps(schema), "texts": texts}) + "\n"
+        self.process.stdin.write(line.encode("utf-8", "surrogatepass"))
+        self.process.stdin.flush()
+        answer = json.loads(self.process.stdout.readline())
+        return answer.get("error"), answer.get("accepted"), answer.get("mask_us", []), answer.get("compile_us", 0)
+
+
+class LLGuidance:
+    def __init__(self, tokens):
+        import llguidance
+        self.llg = llguidance
+        pieces = [bytes.fromhex(line.strip()) for line in open(tokens)]
+        self.ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
+        self.longest = max(map(len, pieces))
+
+        class Vocabulary:
+            eos_token_id = len(pieces)
+            bos_token_id = None
+            tokens = pieces + [b"<|end|>"]
+            special_token_ids = [len(pieces)]
+            def __call__(self, text):
+                return []
+        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary()))
+
+    def split(self, data):
+        at = 0
+        while at < len(data):
+            n = min(self.longest, len(data) - at)
+            while data[at:at + n] not in self.ids:
+                n -= 1
+            yield self.ids[data[at:at + n]]
+            at += n
+
+    def check(self, schema, texts):
+        accepted, times = [], []
+        begin = time.thread_time()
+        try:
+            grammar = self.llg.LLMatcher.grammar_from_json_schema(
+                json.dumps(schema), defaults={"whitespace_flexible": True})
+            first = self.llg.LLMatcher(self.tokenizer, grammar)
+        except Exception as error:  # pylint: disable=broad-except
+            return str(error), None, [], 0
+        if first.is_error():
+            return first.get_error(), None, [], 0
+        compiled = (time.thread_time() - begin) * 1e6
+        for text in texts:
+            matcher = self.llg.LLMatcher(self.tokenizer, grammar)
+            fits = True
+            for token in self.split(text.encode("utf-8", "surrogatepass")):
+                begin = time.thread_time()
+                matcher.compute_logit_bias()
+                times.append((time.thread_time() - begin) * 1e6)
+                if not matcher.consume_token(token):
+                    fits = False
+                    break
+            accepted.append(fits and matcher.is_accepting())
+        return None, accepted, times, compiled
+
+
+def percentile(values, part):
+    return sorted(values)[min(int(len(values) * part), len(values) - 1)] if values else 0
+
+
+def run(name, checker, cases, verbose):
+    counts = collections.Counter()
+    masks, firsts = [], []
+    for title, schema, tests in cases:
+        texts, spans = [], []
+        for _, values in tests:
+            spans.append((len(texts), len(texts) + len(values)))
+            texts += [json.dumps(v, ensure_ascii=False) for v in values]
+        error, accepted, times, compiled = checker.check(schema, texts)
+        counts["schemas"] += 1
+        if error:
+            counts["refused"] += 1
+            if verbose:
+                print("refused", title, error[:150])
+            continue
+        masks += times
+        firsts += [compiled + times[0]] if times else []
+        wrong = 0
+        for (valid, _), (first, last) in zip(tests, spans):
+            fits = any(accepted[first:last])
+            if fits == valid:
+                continue
+            wrong += 1
+            counts["invalid accepted" if fits else "valid refused"] += 1
+            if verbose:
+                print("invalid accepted" if fits else "valid refused", title, texts[first][:150])
+        counts["all right"] += wrong == 0
+    mean = sum(masks) / len(masks) if masks else 0
+    print(f"| {name} | {counts['schemas']} | {counts['refused']} | {counts['all right']} "
+          f"| {counts['invalid accepted']} | {counts['valid refused']} | {mean:.0f} "
+          f"| {percentile(masks, 0.5):.0f} | {percentile(masks, 0.99):.0f} "
+          f"| {percentile(firsts, 0.99) / 1000:.1f} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--suite")
+    parser.add_argument("--maskbench")
+    parser.add_argument("--tokens")
+    parser.add_argument("--limit", type=int, default=1000)
+    parser.add_argument("--verbose", action="store_true")
+    options = parser.parse_args()
+    checkers = [("ours", lambda: Ours(options.program, options.tokens))]
+    if options.tokens:
+        checkers.append(("llguidance", lambda: LLGuidance(options.tokens)))
+    print("| | schemas | refused | all right | invalid accepted | valid refused | mask us, mean "
+          "| median | 99% | first, 99%, ms |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    for name, make in checkers:
+        if options.suite:
+            run(name + ", suite", make(), suite_cases(options.suite), options.verbose)
+        if options.maskbench:
+            run(name + ", MaskBench", make(), maskbench_cases(options.maskbench, options.limit), options.verbose)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+// Schemas and the instances that fit them; tests/peers/grammar.py runs the suite of JSON Schema.
+#include "text/rules/json_schema.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/error.h"
+#include "text/rules/output_rule.h"
+#include "unit/effort.h"
+
+namespace faststream::rules {
+namespace {
+
+class Schema {
+ public:
+  explicit Schema(std::string_view text)
+      : rule_(std::make_shared<const CompiledRule>(
+            parse_json_schema(text),
+            std::make_shared<const TokenTrie>(0, [](int32_t) { return std::string(); }))) {}
+  [[nodiscard]] bool fits(std::string_view text) const {
+    RuleMatcher matcher(rule_);
+    return matcher.accept(text) && matcher.complete();
+  }
+
+ private:
+  std::shared_ptr<const CompiledRule> rule_;
+};
+
+void expect_fits(std::string_view schema, const std::vector<std::string>& valid,
+                 const std::vector<std::string>& invalid) {
+  const Schema compiled(schema);
+  for (const std::string& text : valid) EXPECT_TRUE(compiled.fits(text)) << schema << " " << text;
+  for (const std::string& text : invalid) {
+    EXPECT_FALSE(compiled.fits(text)) << schema << " " << text;
+  }
+}
+
+std::string refusal(std::string_view schema) {
+  try {
+    static_cast<void>(Schema(schema));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JsonSchema, AnyValueIsJson) {
+  expect_fits("{}",
+              {"null", "true", "-1.5e+3", "\"\\u00e9\\ud83d\\ude00\\n\"", "[]", "{}",
+               "[1, {\"a\": []}]", "[\n  1,\n  2\n]"},
+              {"", "nul", "01", "1.", "\"\n\"", "\"\\ud83d\"", "[1,]", "{\"a\"}", "{a:1}", "1 "});
+}
+
+TEST(JsonSchema, MembersComeInTheSchemasOrder) {
+  expect_fits(
+      R"({"type": "object", "properties": {"z": {"type": "integer"}, "a": {"type": "boolean"},
+          "m": {}}, "required": ["a"], "additionalProperties": false})",
+      {R"({"a": true})", R"({"z": 1, "a": true})", R"({"z":1,"a":false,"m":null})"},
+      {"{}", R"({"z": 1})", R"({"a": true, "z": 1})", R"({"a": true, "b": 1})", R"({"a": 1})",
+       R"({"a": true, "a": true})"});
+}
+
+TEST(JsonSchema, OtherNamesAreNoneOfTheKnown) {
+  expect_fits(
+      R"({"properties": {"a": {"type": "integer"}}, "patternProperties": {"^s_":
+                 {"type": "string"}}, "additionalProperties": {"type": "boolean"},
+                 "type": "object"})",
+      {R"({"a": 1, "b": true, "s_": "x"})", R"({"s_a": "", "s": false, "\"": true})"},
+      {R"({"b": 1})", R"({"b": true, "a": true})", R"({"s_a": true})", R"({"\u0061": true})"});
+}
+
+TEST(JsonSchema, BoundsNumbers) {
+  expect_fits(R"({"type": "integer", "minimum": -12, "exclusiveMaximum": 205})",
+              {"-12", "-9", "0", "7", "99", "204"}, {"-13", "205", "1000", "-012", "1.5", "00"});
+  expect_fits(R"({"type": "number", "minimum": 0.25, "maximum": 1.5})",
+              {"0.25", "0.3", "1", "1.0", "1.499", "1.50"}, {"0.2", "0", "1.51", "2", "-1"});
+  expect_fits(R"({"type": "number", "exclusiveMinimum": -1})", {"-0.5", "0", "12.5"},
+              {"-1", "-1.0", "-2"});
+  expect_fits(R"({"type": "integer", "multipleOf": 7, "minimum": 10})", {"14", "70", "7007"},
+              {"7", "15", "-14"});
+  expect_fits(R"({"type": "number", "multipleOf": 0.01})", {"0.01", "4.35", "7", "1.500"},
+              {"0.001", "1.234"});
+}
+
+TEST(JsonSchema, BoundsStringsAndLists) {
+  expect_fits(R"({"type": "string", "minLength": 2, "maxLength": 3})",
+              {R"("ab")", R"("é\n")", R"("\ud83d\ude00xy")"}, {R"("a")", R"("abcd")"});
+  expect_fits(R"({"type": "string", "pattern": "^[a-c\"]+$", "maxLength": 3})",
+              {R"("abc")", R"("\"")"}, {R"("abca")", R"("d")", R"("")"});
+  expect_fits(R"({"type": "array", "prefixItems": [{"type": "integer"}], "items":
+                 {"type": "boolean"}, "minItems": 1, "maxItems": 3})",
+              {"[1]", "[1, true]", "[1,true,false]"},
+              {"[]", "[true]", "[1,1]", "[1,true,true,true]"});
+  expect_fits(R"({"type": "array", "contains": {"type": "integer"}})", {"[1]", "[\"a\", 2, null]"},
+              {"[]", "[\"a\"]"});
+}
+
+TEST(JsonSchema, EnforcesFormats) {
+  const std::vector<std::pair<std::string, std::pair<std::string, std::string>>> formats = {
+      {"date", {"2024-02-29", "2023-02-29"}},
+      {"date-time", {"1998-12-31T23:59:60Z", "1998-12-31 23:59:00Z"}},
+      {"time", {"08:30:06.28+01:00", "24:00:00Z"}},
+      {"duration", {"P1Y2M3DT4H", "PT"}},
+      {"email", {"joe.b@example.com", "joe@"}},
+      {"hostname", {"www.example.com", "-bad.com"}},
+      {"ipv4", {"192.168.0.1", "256.0.0.1"}},
+      {"ipv6", {"::ffff:1.2.3.4", "1::2::3"}},
+      {"uuid", {"2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2eb8aa08aa9811eab4aa73b441d16380"}},
+      {"uri", {"http://u@h:80/p?q#f", "//no.scheme"}}};
+  for (const auto& [format, texts] : formats) {
+    expect_fits(R"({"type": "string", "format": ")" + format + "\"}", {"\"" + texts.first + "\""},
+                {"\"" + texts.second + "\""});
+  }
+}
+
+TEST(JsonSchema, FollowsReferences) {
+  expect_fits(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
+                 {"next": {"anyOf": [{"$ref": "#node"}, {"type": "null"}]}}, "required": ["next"],
+                 "additionalProperties": false, "$anchor": "node"}}})",
+              {R"({"next": {"next": null}})"}, {"null", R"({"next": {}})"});
+}
+
+TEST(JsonSchema, MergesWhatHoldsAtOnce) {
+  expect_fits(R"({"allOf": [{"type": ["integer", "string"]}, {"minimum": 3}], "maximum": 5})",
+              {"3", "5", "\"x\""}, {"2", "6", "null", "3.5"});
+  expect_fits(R"({"oneOf": [{"type": "object", "properties": {"k": {"const": "a"}}, "required":
+                 ["k"]}, {"type": "object", "properties": {"k": {"const": "b"}}, "required":
+                 ["k"]}]})",
+              {R"({"k": "a"})", R"({"k": "b"})"}, {"{}", R"({"k": "c"})"});
+  expect_fits(R"({"oneOf": [{"type": ["number", "string"]}, {"enum": ["a", "b"]}]})",
+              {"1", "\"c\"", "1.5"}, {"\"a\"", "\"b\"", "null"});
+  expect_fits(R"({"enum": [1, "a", {"b": [2]}, null], "type": ["object", "string"]})",
+              {"\"a\"", R"({"b": [2]})"}, {"1", "null"});
+  expect_fits(R"({"type": "string", "not": {"enum": ["a", "b"]}})", {"\"\"", "\"ab\""},
+              {"\"a\"", "\"b\"", "1"});
+  expect_fits(R"({"type": "object", "properties": {"a": {"type": "string"}, "b": {}}, "if":
+                 {"properties": {"a": {"const": "x"}}, "required": ["a"]}, "then": {"required":
+                 ["b"]}, "additionalProperties": false})",
+              {R"({"a": "x", "b": 2})", "{}", R"({"b": 1})", R"({"a": "y"})"}, {R"({"a": "x"})"});
+  expect_fits(R"({"type": "object", "properties": {"a": {}, "b": {}}, "dependentRequired":
+                 {"a": ["b"]}, "maxProperties": 2})",
+              {"{}", R"({"b": 1})", R"({"a": 1, "b": 2})", R"({"b": 1, "c": 2})"},
+              {R"({"a": 1})", R"({"a": 1, "b": 2, "c": 3})"});
+}
+
+TEST(JsonSchema, NamesWhatItRefuses) {
+  const std::vector<std::pair<std::string, std::string>> refused = {
+      {R"({"$dynamicRef": "#x"})", "$dynamicRef"},
+      {R"({"$ref": "http://other/schema"})", "$ref"},
+      {R"({"$ref": "#/nowhere"})", "$ref"},
+      {R"({"uniqueItems": true})", "uniqueItems"},
+      {R"({"properties": {"a": {"format": "iri"}}})", "#/properties/a has the \"format\""},
+      {R"s({"pattern": "(?=a)"})s", "looks ahead"},
+      {R"({"type": "text"})", "type"},
+      {R"({"minLength": -1})", "minLength"},
+      {R"({"oneOf": [{"pattern": "a"}, {"items": {"type": "null"}}]})", "oneOf"},
+      {R"({"type": "integer", "minimum": 5, "maximum": 4})", "unsatisfiable"},
+      {R"({"type": "object", "properties": {"a": false}, "required": ["a"]})", "unsatisfiable"},
+      {R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})",
+       "unsatisfiable"},
+      {"false", "unsatisfiable"},
+      {"[1", "JSON"},
+      {"3", "no object"},
+      {std::string(kMaxSchemaBytes + 1, ' '), "bytes"},
+      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "states"},
+      {R"s({"type": "string", "pattern": "((a{1000}){1000}){1000}"})s", "states"}};
+  for (const auto& [schema, reason] : refused) {
+    EXPECT_NE(refusal(schema).find(reason), std::string::npos)
+        << schema.substr(0, 80) << ": " << refusal(schema);
+  }
+}
+
+TEST(JsonSchema, BoundsHostileOnes) {
+  // Chains of references, and alternatives of alternatives.
+  std::string chain = R"({"$ref": "#/$defs/0", "$defs": {)";
+  for (int i = 0; i < 5000; ++i) {
+    chain += "\"" + std::to_string(i) + R"(": {"items": {"$ref": "#/$defs/)" +
+             std::to_string(i + 1) + "\"}},";
+  }
+  EXPECT_NE(refusal(chain + R"("5000": {}}})").find("too deep"), std::string::npos);
+  if (kSanitized) return;  // takes seconds as it is
+  std::string product = R"({"allOf": [)";
+  for (int i = 0; i < 20; ++i) {
+    const std::string name = "p" + std::to_string(i);
+    product += std::string(i > 0 ? "," : "") + R"({"anyOf": [{"required": [")" + name +
+               R"("]}, {"properties": {")" + name + R"(x": {"type": "null"}}}]})";
+  }
+  EXPECT_NE(refusal(product + "]}").find("too"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace faststream::rules
