@@ -62,6 +62,7 @@ struct Activations {
   Matrix stream_and_aside;      ///< [tokens, hidden] f32
   Matrix branch;                ///< [tokens, hidden] f32: what a branch gives, if it is normalized
   Matrix part;                  ///< [tokens, hidden] f32: what a part of it gives, likewise
+  Matrix share;                 ///< [tokens, hidden] f32: what this rank gives of a shared branch
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
@@ -117,6 +118,7 @@ struct Activations {
     shape(part, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
             return layer.experts && layer.experts->has_parts();
           }));
+    shape(share, DType::f32, tokens, config.rank.count > 1 ? hidden : 0);
     cos_sin.resize(config.ropes.size());
     for (size_t n = 0; n < cos_sin.size(); ++n) {
       shape(cos_sin[n], DType::f32, tokens, config.ropes[n].dims());

@@ -25,6 +25,13 @@ inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxContext = int64_t{1} << 28;  ///< positions
 inline constexpr int64_t kMaxPredictors = 16;
 
+/// One of several that compute each step together.
+struct RankPlace {
+  int32_t index = 0;
+  int32_t count = 1;
+  bool operator==(const RankPlace&) const = default;
+};
+
 struct NormConfig {
   NormKind kind = NormKind::none;
   float eps = 0;
@@ -200,7 +207,8 @@ struct StateSpaceConfig {
 /// A convolution between two gates (LFM2): of B, C and x, each of the hidden size, C ⊙ conv(B ⊙ x).
 struct ShortConvolutionConfig {
   ConvolutionConfig convolution;
-  bool bias = false;  ///< of both products
+  bool bias = false;     ///< of both products
+  int64_t channels = 0;  ///< of a rank's share (models/shares.h); 0: the hidden size
   bool operator==(const ShortConvolutionConfig&) const = default;
 };
 
@@ -402,6 +410,10 @@ struct LayerConfig {
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
   std::optional<ExpertsConfig> experts;
   bool scaled = false;  ///< at last the stream is multiplied by a number, a tensor
+  // Of a rank's share (models/shares.h): what all ranks' mixers give, or their feed-forwards, is
+  // added up.
+  bool shares_mixers = false;
+  bool shares_feed_forward = false;
 
   [[nodiscard]] bool has_feed_forward() const { return ffn.size != 0 || experts.has_value(); }
 
@@ -556,6 +568,7 @@ struct ModelConfig {
   std::vector<ModelConfig> predictors;
   std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
   std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
+  RankPlace rank;                                 ///< whose share this is (models/shares.h)
 
   /// The length by which ropes whose rules depend on it rotate a text that begins with n_tokens;
   /// 0 if none does. Texts of the same are rotated alike as far as their tokens agree.

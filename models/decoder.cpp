@@ -158,12 +158,17 @@ class Decoder : public Model {
         normalize(backend_, ffn_input);
       }
       stream.add(weights.mixer_norms, [&](OutputMode output, const Matrix& out) {
-        mix(pass, weights.mixers, input, output, out);
+        add_up(pass, layer.shares_mixers, output, out, [&](OutputMode mode, const Matrix& to) {
+          mix(pass, weights.mixers, input, mode, to);
+        });
       });
       augment(pass, weights.laurel, input, stream);
       if (weights.cross) {
         Input cross_input = stream.before(weights.cross.norms.before, activations_.normed);
-        stream.add(weights.cross.norms, attend_to_source(pass, weights.cross, cross_input));
+        LastProduct product = attend_to_source(pass, weights.cross, cross_input);
+        stream.add(weights.cross.norms, [&](OutputMode output, const Matrix& out) {
+          add_up(pass, layer.shares_mixers, output, out, product);
+        });
       }
       if (!layer.has_feed_forward()) continue;
       if (!layer.parallel) {

@@ -91,7 +91,23 @@ class Finder {
                                .after = norm(input_after_norm, config_.layer_inputs.norm_after),
                                .stream = {}}};
     weights.scale = vector(id(stream_scale));
+    if (config_.rank.index > 0) leave_out_biases(layer, weights);
     return weights;
+  }
+
+  // Where what ranks give is added up the first one gives the last products' biases.
+  static void leave_out_biases(const LayerConfig& layer, LayerWeights& weights) {
+    if (layer.shares_mixers) {
+      for (MixerWeights& mixer : weights.mixers) {
+        std::visit([](auto& kind) { kind.out.bias = nullptr; }, mixer);
+      }
+      weights.cross.out.bias = nullptr;
+    }
+    if (layer.shares_feed_forward) {
+      weights.ffn.down.bias = nullptr;
+      weights.experts.down_bias = nullptr;
+      weights.shared.down.bias = nullptr;
+    }
   }
 
   AsideWeights aside(const AsideConfig& aside) const {

@@ -55,18 +55,20 @@ Matrix router_scores(const Pass& pass, const LayerWeights& weights, Input& input
   return scores;
 }
 
-// out = or += norm of what part(out) stores.
+// out = or += norm of what part(out) stores, see add_up().
 template <typename Part>
-void add_part(const Pass& pass, const Norm& norm, OutputMode output, const Matrix& out, Part part) {
-  if (norm.kind == NormKind::none) return part(output, out);
+void add_part(const Pass& pass, bool is_shared, const Norm& norm, OutputMode output,
+              const Matrix& out, Part part) {
+  if (norm.kind == NormKind::none) return add_up(pass, is_shared, output, out, part);
   const Matrix memory = pass.memory.part.first_rows(out.rows);
-  part(OutputMode::store, memory);
+  add_up(pass, is_shared, OutputMode::store, memory, part);
   pass.backend.norm(memory, norm, output, out);
 }
 
+// is_shared: what each part gives is added up over ranks by itself.
 void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights& weights,
-             Input& input, const Stream& stream, Deferred& deferred, OutputMode output,
-             const Matrix& out) {
+             Input& input, const Stream& stream, Deferred& deferred, bool is_shared,
+             OutputMode output, const Matrix& out) {
   // All that reads the stream comes before what may add to it. What has a norm of its own reads the
   // stream in the place of what has been read by then. Scores come first: as soon as they are there
   // the weights of the experts may be fetched.
@@ -76,20 +78,25 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
   const Matrix middle = widened_shared(pass, experts, weights, input);
   if (experts.norm) input = stream.before(weights.experts_norm, pass.memory.normed);
   if (experts.deferred) {
-    pass.backend.experts(input, scores, weights.routing, weights.experts, OutputMode::store,
-                         deferred.put());
-    return narrow(pass, weights.shared, middle, output, out);
+    add_up(pass, is_shared, OutputMode::store, deferred.put(),
+           [&](OutputMode mode, const Matrix& to) {
+             pass.backend.experts(input, scores, weights.routing, weights.experts, mode, to);
+           });
+    return add_up(pass, is_shared, output, out, [&](OutputMode mode, const Matrix& to) {
+      narrow(pass, weights.shared, middle, mode, to);
+    });
   }
   const auto add_experts = [&](OutputMode mode) {
-    add_part(pass, weights.experts_after_norm, mode, out,
+    add_part(pass, is_shared, weights.experts_after_norm, mode, out,
              [&](OutputMode of_part, const Matrix& to) {
                pass.backend.experts(input, scores, weights.routing, weights.experts, of_part, to);
              });
   };
   const auto add_shared = [&](OutputMode mode) {
-    add_part(pass, weights.shared_after_norm, mode, out, [&](OutputMode of_part, const Matrix& to) {
-      narrow(pass, weights.shared, middle, of_part, to);
-    });
+    add_part(pass, is_shared, weights.shared_after_norm, mode, out,
+             [&](OutputMode of_part, const Matrix& to) {
+               narrow(pass, weights.shared, middle, of_part, to);
+             });
   };
   if (middle.data == nullptr) return add_experts(output);
   if (output == OutputMode::add) {  // to the stream, which experts read
@@ -114,11 +121,16 @@ void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights
                   Input& input, Stream& stream, Deferred& deferred) {
   const Matrix due = deferred.take();
   stream.add(weights.ffn_norms, [&](OutputMode output, const Matrix& out) {
-    if (layer.experts) {
-      mixture(pass, *layer.experts, weights, input, stream, deferred, output, out);
-    } else {
-      feed_forward(pass, layer.ffn, weights.ffn, input, output, out);
-    }
+    const bool by_part = layer.experts && (layer.experts->has_parts() || layer.experts->deferred);
+    const bool is_shared = layer.shares_feed_forward;
+    add_up(pass, is_shared && !by_part, output, out, [&](OutputMode mode, const Matrix& to) {
+      if (layer.experts) {
+        mixture(pass, *layer.experts, weights, input, stream, deferred, is_shared && by_part, mode,
+                to);
+      } else {
+        feed_forward(pass, layer.ffn, weights.ffn, input, mode, to);
+      }
+    });
   });
   if (due.data == nullptr) return;
   stream.add(

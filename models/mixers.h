@@ -32,6 +32,17 @@ struct Pass {
   }
 };
 
+/// out [rows, hidden] f32 = or += what product(output, out) gives, or, where ranks share it, what
+/// it gives on all of them together.
+template <typename Product>
+void add_up(const Pass& pass, bool is_shared, OutputMode output, const Matrix& out,
+            Product product) {
+  if (!is_shared) return product(output, out);
+  const Matrix share = pass.memory.share.first_rows(out.rows);
+  product(OutputMode::store, share);
+  pass.backend.add_up(share, output, out);
+}
+
 /// Of the rope, or without columns where nothing rotates.
 inline Matrix rotations(const Pass& pass, std::optional<size_t> rope) {
   if (rope) return pass.memory.cos_sin[*rope].first_rows(pass.batch.n_tokens);

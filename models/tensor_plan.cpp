@@ -255,6 +255,31 @@ struct MatrixTraits {
   HeadRotation heads = {};
 };
 
+// Columns of a matrix that no cut takes apart, whatever its format here: those that are stored or,
+// unless it is as `rotated` says, rotated together.
+int64_t columns_together(const ModelConfig& config, bool rotated) {
+  const auto together = [&](WeightFormat format) {
+    const bool in_blocks = rotated && config.rotated && is_integer(format);
+    return std::max(group_columns(format), in_blocks ? kLargestHadamardBlock : 1);
+  };
+  int64_t columns = together(config.weight_format);
+  for (const FormatRule& rule : config.formats) columns = std::max(columns, together(rule.format));
+  return columns;
+}
+
+// Where each key head serves as many heads, whose sums of so many elements are columns of a matrix.
+HeadUnits units_of(int64_t n_key_heads, int64_t n_heads, int64_t dim, int64_t columns) {
+  const int64_t served = n_heads / n_key_heads;
+  const int64_t heads = columns / std::gcd(columns, dim);  // that no cut takes apart
+  const int64_t key_heads = heads / std::gcd(heads, served);
+  return {.key_heads = key_heads, .heads = key_heads * served, .fine = key_heads == 1 ? heads : 0};
+}
+
+// Sums of rotated values are rotated; the factors of gates are not.
+bool rotates_values(const ModelConfig& config, const AttentionConfig& attention) {
+  return config.values_rotated && !attention.output_gate;
+}
+
 // Collects the tensors of a description in file order.
 class Planner {
  public:
@@ -354,10 +379,8 @@ class Planner {
     const AttentionConfig& attention = aside.attention;
     const WeightFormat format = config_.weight_format;
     norm(TensorKind::aside_norm, aside.norm, 2 * config_.hidden);
-    matrix(TensorKind::aside_qkv, format, attention.in_dim(), 2 * config_.hidden, false,
-           {.split = of_heads({queries(attention), keys(attention), values(attention)})});
-    matrix(TensorKind::aside_out, format, config_.hidden, attention.sums_dim(), false,
-           sums_of_values(attention.sums_dim(), attention.v_head_dim(), false));
+    matrix(TensorKind::aside_qkv, format, attention.in_dim(), 2 * config_.hidden, false, {});
+    matrix(TensorKind::aside_out, format, config_.hidden, attention.sums_dim(), false, {});
     norm(TensorKind::aside_middle_norm, aside.ffn_norm);
     // Mixers of all tokens read what it gives.
     feed_forward(aside_tensors(aside.ffn), aside.ffn, 0, TensorReaders::all);
@@ -380,25 +403,26 @@ class Planner {
   }
 
   void mixer(const AttentionConfig& attention) {
-    SplitRule::Parts parts = {queries(attention)};
+    const std::optional<HeadUnits> units = head_units(config_, attention);
+    SplitRule::Parts parts = {queries(units, attention)};
     MatrixTraits qkv;
     size_t n_parts = 1;
     if (!attention.kv_of) {
-      parts[n_parts++] = keys(attention);
-      parts[n_parts++] = values(attention);
+      parts[n_parts++] = keys(units, attention);
+      parts[n_parts++] = values(units, attention);
       qkv.heads = rotated_values(attention, attention.q_dim() + attention.k_dim());
     }
-    if (attention.output_gate) parts[n_parts] = {attention.sums_dim(), attention.v_head_dim()};
-    qkv.split = of_heads(parts);
+    if (attention.output_gate) parts[n_parts] = sums(units, attention);
+    qkv.split = of_heads(units, parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
            attention.qkv_bias, qkv);
     norm(TensorKind::attention_q_norm, attention.qk_norm_as, attention.q_dim(),
-         of_heads({queries(attention)}));
+         of_heads(units, {queries(units, attention)}));
     if (!attention.kv_of) {
       norm(TensorKind::attention_k_norm, attention.qk_norm_as, attention.k_dim(),
-           of_heads({keys(attention)}));
+           of_heads(units, {keys(units, attention)}));
     }
-    const SplitRule each_head = of_heads({{{.extent = attention.n_heads}}});
+    const SplitRule each_head = rows_of_heads(units, attention.n_heads, 1);
     if (attention.sinks) {
       vector(TensorKind::attention_sinks, attention.n_heads, TensorRole::bias, each_head);
     }
@@ -416,7 +440,8 @@ class Planner {
 
   void mixer(const LatentAttentionConfig& attention) {
     const WeightFormat format = config_.weight_format;
-    const auto heads_of = [&](int64_t dim) { return of_heads({{{attention.n_heads * dim, dim}}}); };
+    const std::optional<HeadUnits> units = head_units(config_, attention);
+    const auto heads_of = [&](int64_t dim) { return rows_of_heads(units, attention.n_heads, dim); };
     int64_t q_columns = config_.hidden;
     if (attention.q_rank > 0) {
       q_columns = attention.q_rank;
@@ -439,49 +464,90 @@ class Planner {
              {.split = heads_of(1)});
     }
     matrix(TensorKind::attention_out, format, config_.hidden, attention.sums_dim(), attention.bias,
-           sums_of_values(attention.sums_dim(), v_dim, config_.values_rotated));
+           sums_of_values(units, attention.n_heads, v_dim, config_.values_rotated));
   }
 
   void mixer(const DeltaNetConfig& delta_net) {
     const RecurrentShape shape = recurrent_shape(delta_net, config_.hidden);
-    first_product(shape, delta_net.convolution, false);
-    if (shape.raised > 0) gates_up(shape.raised, delta_net.decay_rank);
-    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
-    vector(TensorKind::recurrent_step, delta_net.n_decays(), TensorRole::bias);
+    const std::optional<HeadUnits> units = head_units(config_, delta_net);
+    const int64_t n_heads = delta_net.n_value_heads;
+    RecurrentParts parts;
+    if (units) {
+      const SplitRule::Part keys =
+          units->of_key_heads(delta_net.n_key_heads, delta_net.key_head_dim);
+      const SplitRule::Part values = units->of_heads(n_heads, delta_net.value_head_dim);
+      parts.convolved = {keys, keys, values};
+      parts.in = {keys, keys, values, delta_net.gate_rank > 0 ? SplitRule::Part{} : values};
+      size_t n = 0;
+      if (shape.raised == 0) {
+        parts.gates[n++] = units->of_heads(n_heads, delta_net.n_decays() / n_heads);
+      }
+      parts.gates[n++] = units->of_heads(n_heads, 1);
+      for (const int64_t rank : {delta_net.decay_rank, delta_net.gate_rank}) {
+        if (rank > 0) parts.gates[n++] = {.extent = rank, .unit = rank};
+      }
+    }
+    const SplitRule decays = rows_of_heads(units, n_heads, delta_net.n_decays() / n_heads);
+    first_product(shape, delta_net.convolution, false, parts);
+    if (shape.raised > 0) gates_up(shape.raised, delta_net.decay_rank, decays);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias,
+           rows_of_heads(units, n_heads, 1));
+    vector(TensorKind::recurrent_step, delta_net.n_decays(), TensorRole::bias, decays);
     norm(TensorKind::recurrent_norm, delta_net.norm, shape.value_dim);
     if (delta_net.gate_rank > 0) {
       matrix(TensorKind::recurrent_factors, config_.weight_format, shape.sums, delta_net.gate_rank,
-             false, {});
+             false, {.split = rows_of_heads(units, n_heads, shape.value_dim)});
     }
-    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false,
+           {.split = columns_of_heads(units, n_heads, shape.value_dim)});
   }
 
   void mixer(const StateSpaceConfig& state_space) {
     const RecurrentShape shape = recurrent_shape(state_space, config_.hidden);
-    first_product(shape, state_space.convolution, state_space.in_bias);
-    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
-    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias);
-    vector(TensorKind::recurrent_skip, shape.n_heads, TensorRole::bias);
-    norm(TensorKind::recurrent_norm, state_space.norm, shape.sums);
+    const std::optional<HeadUnits> units = head_units(config_, state_space);
+    RecurrentParts parts;
+    if (units) {
+      const SplitRule::Part x = units->of_heads(shape.n_heads, state_space.head_dim);
+      const SplitRule::Part of_groups =
+          units->of_key_heads(state_space.n_groups, state_space.state_size);
+      parts.convolved = {x, of_groups, of_groups};
+      parts.in = {x, of_groups, of_groups, x};
+      parts.gates = {units->of_heads(shape.n_heads, 1)};
+    }
+    const SplitRule each_head = rows_of_heads(units, shape.n_heads, 1);
+    first_product(shape, state_space.convolution, state_space.in_bias, parts);
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias, each_head);
+    vector(TensorKind::recurrent_step, shape.n_heads, TensorRole::bias, each_head);
+    vector(TensorKind::recurrent_skip, shape.n_heads, TensorRole::bias, each_head);
+    norm(TensorKind::recurrent_norm, state_space.norm, shape.sums,
+         rows_of_heads(units, shape.n_heads, state_space.head_dim));
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums,
-           state_space.out_bias, {});
+           state_space.out_bias,
+           {.split = columns_of_heads(units, shape.n_heads, state_space.head_dim)});
   }
 
   void mixer(const ShortConvolutionConfig& mixer) {
     const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
-    first_product(shape, mixer.convolution, mixer.bias);
+    const std::optional<HeadUnits> units = head_units(config_, mixer);
+    RecurrentParts parts;
+    if (units) {
+      const SplitRule::Part channels = units->of_heads(shape.channels, 1);
+      parts.convolved = {channels};
+      parts.in = {channels, channels, channels};
+    }
+    first_product(shape, mixer.convolution, mixer.bias, parts);
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, mixer.bias,
-           {});
+           {.split = columns_of_heads(units, shape.channels, 1)});
   }
 
   void mixer(const SelectiveScanConfig& scan) {
     const RecurrentShape shape = recurrent_shape(scan, config_.hidden);
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, scan.bias,
            {});
-    convolution(shape, scan.convolution);
-    gates(shape, scan.channels, false);
+    convolution(shape, scan.convolution, {});
+    gates(shape, scan.channels, false, {});
     norm(TensorKind::recurrent_gates_norm, scan.norm, shape.gates);
-    gates_up(shape.raised, shape.rank);
+    gates_up(shape.raised, shape.rank, {});
     add({.id = id(TensorKind::recurrent_decay),
          .shape = {scan.channels, scan.state_size},
          .role = TensorRole::bias});
@@ -502,38 +568,57 @@ class Planner {
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
   }
 
-  void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias) {
-    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias, {});
-    if (shape.gates > 0) gates(shape, config_.hidden, bias);
-    this->convolution(shape, convolution);
+  // Of rows of a recurrent mixer's tensors; none: every rank has all.
+  struct RecurrentParts {
+    SplitRule::Parts in{};
+    SplitRule::Parts gates{};
+    SplitRule::Parts convolved{};
+  };
+
+  void first_product(const RecurrentShape& shape, const ConvolutionConfig& convolution, bool bias,
+                     const RecurrentParts& parts) {
+    matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, bias,
+           {.split = of_heads(parts.in)});
+    if (shape.gates > 0) gates(shape, config_.hidden, bias, of_heads(parts.gates));
+    this->convolution(shape, convolution, of_heads(parts.convolved));
   }
 
   // What decays over a whole text is made of these few rows: they are kept as the checkpoint has
   // them.
-  void gates(const RecurrentShape& shape, int64_t inputs, bool bias) {
-    matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, inputs, bias, {});
+  void gates(const RecurrentShape& shape, int64_t inputs, bool bias, const SplitRule& split) {
+    matrix(TensorKind::recurrent_gates, config_.embedding_format, shape.gates, inputs, bias,
+           {.split = split});
   }
 
-  void gates_up(int64_t rows, int64_t rank) {
-    matrix(TensorKind::recurrent_gates_up, config_.embedding_format, rows, rank, false, {});
+  void gates_up(int64_t rows, int64_t rank, const SplitRule& split) {
+    matrix(TensorKind::recurrent_gates_up, config_.embedding_format, rows, rank, false,
+           {.split = split});
   }
 
-  void convolution(const RecurrentShape& shape, const ConvolutionConfig& convolution) {
+  void convolution(const RecurrentShape& shape, const ConvolutionConfig& convolution,
+                   const SplitRule& split) {
     const TensorId weights = id(TensorKind::recurrent_convolution);
-    add({.id = weights, .shape = {shape.channels, shape.taps}, .role = TensorRole::bias});
+    add({.id = weights,
+         .shape = {shape.channels, shape.taps},
+         .role = TensorRole::bias,
+         .split = split});
     if (convolution.bias) {
-      add({.id = bias_of(weights), .shape = {shape.channels}, .role = TensorRole::bias});
+      add({.id = bias_of(weights),
+           .shape = {shape.channels},
+           .role = TensorRole::bias,
+           .split = split});
     }
   }
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
     const WeightFormat format = config_.weight_format;
+    const std::optional<HeadUnits> units = head_units(config_, attention);
     norm(TensorKind::cross_norm, norms.before);
     matrix(TensorKind::cross_q, format, attention.q_dim(), config_.hidden, attention.qkv_bias,
-           {.split = of_heads({queries(attention)})});
+           {.split = of_heads(units, {queries(units, attention)})});
     matrix(TensorKind::cross_kv, format, attention.k_dim() + attention.v_dim(),
            config_.encoder->hidden, attention.qkv_bias,
-           {.split = of_heads({keys(attention), values(attention)}),
+           {.split = of_heads(units, {keys(units, attention), values(units, attention)}),
             .heads = rotated_values(attention, attention.k_dim())});
     matrix(TensorKind::cross_out, format, config_.hidden, attention.sums_dim(), attention.out_bias,
            sums_of_values(attention));
@@ -572,12 +657,11 @@ class Planner {
     const int64_t copies = std::max<int64_t>(experts, 1);
     const int64_t up_rows = copies * ffn.up_dim();
     const int64_t down_rows = copies * config_.hidden;
-    SplitRule of_up{.by = SplitBy::output, .parts = {{{ffn.size}, {ffn.gated ? ffn.size : 0}}}};
-    SplitRule of_down{.by = SplitBy::input, .columns = true, .parts = {{{ffn.size}}}};
-    if (experts != 0) {
-      of_up = {.by = SplitBy::expert, .parts = {{{up_rows, ffn.up_dim()}}}};
-      of_down = {.by = SplitBy::expert, .parts = {{{down_rows, config_.hidden}}}};
-    }
+    const SplitRule::Part middle = middle_part(config_, ffn);
+    const SplitRule of_up{.by = SplitBy::output,
+                          .parts = {{middle, ffn.gated ? middle : SplitRule::Part{}}},
+                          .repeats = copies};
+    const SplitRule of_down{.by = SplitBy::input, .columns = true, .parts = {{middle}}};
     matrix(tensors.up, config_.weight_format, up_rows, config_.hidden, ffn.bias,
            {.readers = readers,
             .split = of_up,
@@ -644,10 +728,6 @@ class Planner {
         .activation = activation,
         .rotated = is_integer(format) && config_.rotated && !heads.columns && blocks == 0,
         .heads = heads};
-    if (split.columns) {
-      const int64_t whole = columns_together(plan);
-      for (SplitRule::Part& part : plan.split.parts) part.unit = std::lcm(part.unit, whole);
-    }
     TensorPlan of_rows{.id = plan.id,
                        .shape = {rows},
                        .readers = readers,
@@ -660,7 +740,6 @@ class Planner {
       scales.role = TensorRole::scales;
       scales.format = scale.format;
       if (scale.columns > 1) scales.shape.push_back(scale.columns);
-      if (split.columns && scale.columns > 1) scales.split = of_scales(plan);
       add(std::move(plan));
       add(std::move(scales));
     } else {
@@ -672,26 +751,6 @@ class Planner {
       if (!heads.columns) of_rows.heads = heads;
       add(std::move(of_rows));
     }
-  }
-
-  // Columns of a row that no cut takes apart: of a group that has one scale, or that are rotated
-  // together. All, where these are not all alike.
-  static int64_t columns_together(const TensorPlan& plan) {
-    const int64_t cols = plan.columns();
-    const int64_t together =
-        std::max(group_columns(plan.format), plan.rotated ? hadamard_block(cols) : 1);
-    return cols % together == 0 ? together : cols;
-  }
-
-  // The share of a device has the scales of its columns.
-  static SplitRule of_scales(const TensorPlan& matrix) {
-    const int64_t group = group_columns(matrix.format);
-    SplitRule split = matrix.split;
-    for (auto& [extent, unit] : split.parts) {
-      extent = (extent + group - 1) / group;
-      unit = std::max<int64_t>(1, unit / group);
-    }
-    return split;
   }
 
   void norm(TensorKind kind, const NormConfig& norm) { this->norm(kind, norm, config_.hidden); }
@@ -724,20 +783,35 @@ class Planner {
     return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
   }
   static SplitRule of_heads(const SplitRule::Parts& parts) {
-    return {.by = SplitBy::head, .parts = parts};
+    return {.by = parts[0].extent > 0 ? SplitBy::head : SplitBy::none, .parts = parts};
   }
-  static SplitRule::Part queries(const AttentionConfig& attention) {
-    return {attention.q_dim(), attention.head_dim};
+  using Units = std::optional<HeadUnits>;
+  // Where there are no units, every rank has all.
+  static SplitRule of_heads(const Units& units, const SplitRule::Parts& parts) {
+    return units ? of_heads(parts) : SplitRule{};
   }
-  static SplitRule::Part keys(const AttentionConfig& attention) {
-    return {attention.k_dim(), attention.head_dim};
+  static SplitRule rows_of_heads(const Units& units, int64_t n_heads, int64_t dim) {
+    return units ? of_heads({units->of_heads(n_heads, dim)}) : SplitRule{};
   }
-  static SplitRule::Part values(const AttentionConfig& attention) {
-    return {attention.v_dim(), attention.v_head_dim()};
+  static SplitRule columns_of_heads(const Units& units, int64_t n_heads, int64_t dim) {
+    SplitRule split = rows_of_heads(units, n_heads, dim);
+    split.columns = units.has_value();
+    return split;
   }
-  // Sums of rotated values are rotated; the factors of gates are not.
+  static SplitRule::Part queries(const Units& units, const AttentionConfig& attention) {
+    return units.value_or(HeadUnits{}).of_heads(attention.n_heads, attention.head_dim);
+  }
+  static SplitRule::Part keys(const Units& units, const AttentionConfig& attention) {
+    return units.value_or(HeadUnits{}).of_key_heads(attention.n_kv_heads, attention.head_dim);
+  }
+  static SplitRule::Part values(const Units& units, const AttentionConfig& attention) {
+    return units.value_or(HeadUnits{}).of_key_heads(attention.n_kv_heads, attention.v_head_dim());
+  }
+  static SplitRule::Part sums(const Units& units, const AttentionConfig& attention) {
+    return units.value_or(HeadUnits{}).of_heads(attention.n_heads, attention.v_head_dim());
+  }
   [[nodiscard]] bool rotates_values(const AttentionConfig& attention) const {
-    return config_.values_rotated && !attention.output_gate;
+    return faststream::rotates_values(config_, attention);
   }
   // Of values, in the rows of a product that gives so many elements before.
   [[nodiscard]] HeadRotation rotated_values(const AttentionConfig& attention,
@@ -746,12 +820,13 @@ class Planner {
     return {.dim = attention.v_head_dim(), .first_row = before};
   }
   [[nodiscard]] MatrixTraits sums_of_values(const AttentionConfig& attention) const {
-    return sums_of_values(attention.sums_dim(), attention.v_head_dim(), rotates_values(attention));
+    return sums_of_values(head_units(config_, attention), attention.n_heads, attention.v_head_dim(),
+                          rotates_values(attention));
   }
   // What multiplies the sums of values of all heads.
-  static MatrixTraits sums_of_values(int64_t sums_dim, int64_t head_dim, bool rotated) {
-    MatrixTraits traits{.split = of_heads({{{sums_dim, head_dim}}})};
-    traits.split.columns = true;
+  static MatrixTraits sums_of_values(const Units& units, int64_t n_heads, int64_t head_dim,
+                                     bool rotated) {
+    MatrixTraits traits{.split = columns_of_heads(units, n_heads, head_dim)};
     if (rotated) traits.heads = {.dim = head_dim, .columns = true};
     return traits;
   }
@@ -762,6 +837,45 @@ class Planner {
 };
 
 }  // namespace
+
+std::optional<HeadUnits> head_units(const ModelConfig& config, const AttentionConfig& attention) {
+  if (attention.qk_norm == QkNorm::whole) return std::nullopt;
+  return units_of(attention.n_kv_heads, attention.n_heads, attention.v_head_dim(),
+                  columns_together(config, !rotates_values(config, attention)));
+}
+std::optional<HeadUnits> head_units(const ModelConfig& config,
+                                    const LatentAttentionConfig& attention) {
+  // Their common keys, the latents, are of no units.
+  return units_of(attention.n_heads, attention.n_heads, attention.value_head_dim,
+                  columns_together(config, !config.values_rotated));
+}
+std::optional<HeadUnits> head_units(const ModelConfig& config, const DeltaNetConfig& mixer) {
+  return units_of(mixer.n_key_heads, mixer.n_value_heads, mixer.value_head_dim,
+                  columns_together(config, true));
+}
+std::optional<HeadUnits> head_units(const ModelConfig& config, const StateSpaceConfig& mixer) {
+  HeadUnits units =
+      units_of(mixer.n_groups, mixer.n_heads, mixer.head_dim, columns_together(config, true));
+  if (mixer.norm) units.fine = 0;  // of a group's sums together
+  return units;
+}
+std::optional<HeadUnits> head_units(const ModelConfig& /*config*/,
+                                    const SelectiveScanConfig& /*mixer*/) {
+  return std::nullopt;  // steps are made of all channels
+}
+std::optional<HeadUnits> head_units(const ModelConfig& /*config*/,
+                                    const LinearAttentionConfig& /*mixer*/) {
+  return std::nullopt;  // sums of all heads are normalized together
+}
+std::optional<HeadUnits> head_units(const ModelConfig& config,
+                                    const ShortConvolutionConfig& mixer) {
+  const int64_t channels = recurrent_shape(mixer, config.hidden).channels;
+  return units_of(channels, channels, 1, columns_together(config, true));
+}
+
+SplitRule::Part middle_part(const ModelConfig& config, const FeedForwardConfig& ffn) {
+  return {.extent = ffn.size, .unit = columns_together(config, true)};
+}
 
 std::vector<int64_t> TensorPlan::stored_shape() const {
   std::vector<int64_t> stored = shape;
@@ -805,16 +919,41 @@ FeedForwardTensors aside_tensors(const FeedForwardConfig& ffn) {
   return {ffn.gated ? TensorKind::aside_gate_up : TensorKind::aside_up, TensorKind::aside_down};
 }
 
-std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices) {
+SplitShare share_of(const SplitRule::Part& part, RankPlace rank) {
+  const int64_t count = rank.count;
+  const int64_t units = (part.extent + part.unit - 1) / part.unit;
+  const int64_t first = rank.index * units / count;
+  const auto elements = [&](int64_t begin, int64_t end) {
+    return SplitShare{begin, std::min(end, part.extent) - begin};
+  };
+  if (units >= count) {
+    return elements(first * part.unit, (rank.index + 1) * units / count * part.unit);
+  }
+  if (part.fine == 0) return elements(first * part.unit, (first + 1) * part.unit);
+  // Those that share the unit: rank r has unit ⌊r · units / count⌋.
+  const int64_t first_rank = (first * count + units - 1) / units;
+  const int64_t end_rank = ((first + 1) * count + units - 1) / units;
+  const int64_t begin = first * part.unit;
+  const int64_t extent = std::min(part.unit, part.extent - begin);
+  SplitShare share = share_of({.extent = extent, .unit = part.fine},
+                              {.index = static_cast<int32_t>(rank.index - first_rank),
+                               .count = static_cast<int32_t>(end_rank - first_rank)});
+  share.first += begin;
+  if (extent / part.fine < end_rank - first_rank) share.count = 0;
+  return share;
+}
+
+std::vector<SplitShare> shares_of(const SplitRule& rule, RankPlace rank) {
   std::vector<SplitShare> shares;
   int64_t part_begin = 0;
-  for (const auto& [extent, unit] : rule.parts) {
-    if (extent == 0) break;
-    const int64_t units = extent / unit;
-    const int64_t first = device * units / devices;
-    const int64_t end = std::max((device + 1) * units / devices, first + 1);
-    shares.push_back({part_begin + first * unit, (end - first) * unit});
-    part_begin += extent;
+  for (int64_t n = 0; n < rule.repeats; ++n) {
+    for (const SplitRule::Part& part : rule.parts) {
+      if (part.extent == 0) break;
+      SplitShare share = share_of(part, rank);
+      share.first += part_begin;
+      shares.push_back(share);
+      part_begin += part.extent;
+    }
   }
   return shares;
 }

@@ -1,6 +1,6 @@
 // The tensors of a description: the one table that all who deal with weights read. What the model
 // file holds, where the converter takes it from, what a model looks up, what its products are, what
-// a step reads, and how several devices share it, come from here.
+// a step reads, and how several ranks share it, come from here.
 #pragma once
 
 #include <array>
@@ -192,28 +192,31 @@ enum class TensorReaders {
   wanted,  ///< those of tokens whose logits, or of texts whose vectors, are wanted
 };
 
-/// How devices that compute one step together share a tensor.
+/// How ranks that compute one step together share a tensor (models/shares.h says what each has).
 enum class SplitBy {
   none,        ///< each has all of it
   output,      ///< rows: each has some elements of the result
   input,       ///< columns: results of all are added up
   head,        ///< rows, or columns of what has them there, in whole heads
-  expert,      ///< rows, in whole experts
   vocabulary,  ///< rows, of tokens
 };
 
 /// The rows of a tensor, or its columns, are one or more parts, one after the other, of which each
-/// device has its share: of Q, K and V; of gate and up.
+/// rank has its share: of Q, K and V; of gate and up.
 struct SplitRule {
   SplitBy by = SplitBy::none;
   bool columns = false;
   struct Part {
-    int64_t extent = 0;  ///< a multiple of the unit; 0: no more parts
-    int64_t unit = 1;    ///< rows or columns that stay together: a head's, an expert's
+    int64_t extent = 0;  ///< 0: no more parts
+    int64_t unit = 1;    ///< rows or columns that stay together; the last unit may be shorter
+    /// The same where there are more ranks than units, so that several share one: those of a query
+    /// head; 0: each of them has all of it, as of a key head.
+    int64_t fine = 0;
     bool operator==(const Part&) const = default;
   };
   using Parts = std::array<Part, 4>;
   Parts parts{};
+  int64_t repeats = 1;  ///< so many times these parts: those of each expert
 };
 
 /// Rows or columns that follow each other.
@@ -222,10 +225,40 @@ struct SplitShare {
   int64_t count = 0;
   bool operator==(const SplitShare&) const = default;
 };
-/// What device `device` of so many has of a tensor that is split: of each part whole units in
-/// order, shares that differ by one unit at most. Where a part has fewer units than there are
-/// devices, each has one, and several the same.
-std::vector<SplitShare> shares_of(const SplitRule& rule, int64_t device, int64_t devices);
+/// What a rank has of a part, from its beginning: whole units in order, shares that differ by one
+/// unit at most. It may be nothing where units are shared by more ranks than they can be.
+SplitShare share_of(const SplitRule::Part& part, RankPlace rank);
+/// What a rank has of a tensor that is split: its shares of all parts, in order.
+std::vector<SplitShare> shares_of(const SplitRule& rule, RankPlace rank);
+
+/// How a mixer's heads are shared: in units of so many key heads and the heads that they serve. So
+/// each rank has the key heads of its heads, and nobody else has them, unless there are more ranks
+/// than units.
+struct HeadUnits {
+  int64_t key_heads = 1;
+  int64_t heads = 1;
+  int64_t fine = 0;  ///< heads, see SplitRule::Part; 0: no unit is shared
+
+  /// Of elements, so many of each of n heads.
+  [[nodiscard]] SplitRule::Part of_heads(int64_t n, int64_t dim) const {
+    return {n * dim, heads * dim, fine * dim};
+  }
+  [[nodiscard]] SplitRule::Part of_key_heads(int64_t n, int64_t dim) const {
+    return {n * dim, key_heads * dim, 0};
+  }
+};
+/// None of a mixer that every rank computes whole: one that normalizes all heads together.
+std::optional<HeadUnits> head_units(const ModelConfig& config, const AttentionConfig& attention);
+std::optional<HeadUnits> head_units(const ModelConfig& config,
+                                    const LatentAttentionConfig& attention);
+std::optional<HeadUnits> head_units(const ModelConfig& config, const DeltaNetConfig& mixer);
+std::optional<HeadUnits> head_units(const ModelConfig& config, const StateSpaceConfig& mixer);
+std::optional<HeadUnits> head_units(const ModelConfig& config, const SelectiveScanConfig& mixer);
+std::optional<HeadUnits> head_units(const ModelConfig& config, const LinearAttentionConfig& mixer);
+/// Whose heads are channels.
+std::optional<HeadUnits> head_units(const ModelConfig& config, const ShortConvolutionConfig& mixer);
+/// How the middle of a feed-forward is shared.
+SplitRule::Part middle_part(const ModelConfig& config, const FeedForwardConfig& ffn);
 
 /// Which heads of a tensor its conversion rotates where ModelConfig::values_rotated, each by
 /// itself: V's rows, and the columns of what multiplies attention's sums of values, whose products

@@ -156,7 +156,7 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
                              .kv_tokens = context};
   ObservingBackend* observing = nullptr;
   std::unique_ptr<Runner> runner;
-  model.place(engine.device, engine.threads, {}, [&](const auto& progress) {
+  model.place(engine.device, engine.threads, model.weight_bytes(), {}, [&](const auto& progress) {
     const MemoryPlan plan = plan_memory(model.config, engine, model.weight_bytes(), kStepTokens,
                                         figures_of(*model.backend, model.config));
     auto wrapped = std::make_unique<ObservingBackend>(

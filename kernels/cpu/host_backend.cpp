@@ -114,6 +114,13 @@ void HostBackend::copy_to_host(void* host, const void* device, size_t bytes) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
+void HostBackend::join(RankLink& link, DType sums) { sums_.emplace(link, sums); }
+
+void HostBackend::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
+  require(sums_.has_value(), "add_up: the backend has not joined others");
+  sums_->add_up(share, output, out);
+}
+
 BatchView HostBackend::upload(const Batch& batch) {
   const auto n_tokens = batch.tokens.size();
   const auto n_sequences = batch.kv_len.size();

@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <vector>
 
 #include "backend/backend.h"
+#include "kernels/cpu/add_up.h"
 
 namespace faststream {
 
@@ -29,6 +31,8 @@ class HostBackend : public Backend {
   /// A view of the batch's own vectors.
   BatchView upload(const Batch& batch) override;
   std::unique_ptr<Choices> choose(const Matrix& logits, std::span<const SamplingRow> rules) final;
+  void join(RankLink& link, DType sums) override;
+  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override;
   void note_time() override;
   std::vector<double> take_times() override;
 
@@ -42,7 +46,8 @@ class HostBackend : public Backend {
   const std::byte* copy_slices(const WeightSource& source,
                                const std::function<void(size_t)>& progress);
 
-  std::vector<Buffer> weights_;  // copies of slices
+  std::vector<Buffer> weights_;   // copies of slices
+  std::optional<RankSums> sums_;  // once it has joined others
   std::vector<std::chrono::steady_clock::time_point> noted_;
 };
 

@@ -172,6 +172,12 @@ class ForwardingBackend : public Backend {
     backend_->scan(batch, x, steps, b, c, scan, states, out);
     after("scan");
   }
+  void join(RankLink& link, DType sums) override { backend_->join(link, sums); }
+  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override {
+    before("add up over ranks");
+    backend_->add_up(share, output, out);
+    after("add up over ranks");
+  }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     before("gather_rows");
     backend_->gather_rows(batch, x, out);

@@ -18,6 +18,7 @@
 #include "engine/device.h"
 #include "engine/kv_groups.h"
 #include "engine/loaded_model.h"
+#include "engine/load_weights.h"
 #include "engine/memory_plan.h"
 #include "engine/runner.h"
 #include "program/interrupt.h"

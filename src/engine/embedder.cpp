@@ -91,12 +91,13 @@ struct Embedder::Impl : ModelOnDevice {
             .pairs = tokenizer->config().between.has_value(),
             .load_seconds = 0,
             .weight_bytes = weight_bytes()};
-    place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
-      plan_steps();
-      const WeightLookup weights = load_weights(file, config, *backend, progress);
-      model = make_model(config, weights, *backend, limits);
-      allocate_pages();
-    });
+    place(options.device, options.threads, weight_bytes(), options.load_progress,
+          [&](const auto& progress) {
+            plan_steps();
+            const WeightLookup weights = load_weights(file, config, *backend, progress);
+            model = make_model(config, weights, *backend, limits);
+            allocate_pages();
+          });
     info.device = backend->description();
     info.load_seconds = load_seconds;
   }

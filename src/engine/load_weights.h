@@ -20,19 +20,15 @@ enum class Predictors { left_in_file, loaded };
 WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
                              Predictors predictors = Predictors::left_in_file);
 
-/// Which of so many devices, that compute together, one is.
-struct DeviceShare {
-  int64_t index = 0;
-  int64_t count = 1;
-};
-
-/// Makes the tensors of tensor_plan(config), or one device's share of each by its split rule,
-/// readable by operations; `progress`, if set, is called with the bytes done so far. Throws Error,
-/// naming the file, when a tensor is missing or of another type or shape, before anything is
-/// allocated. Predictors that are left in the file cost a device nothing.
+/// Makes the tensors of tensor_plan(config), or a rank's share of each (models/shares.h), readable
+/// by operations; `progress`, if set, is called with the bytes done so far. Throws Error, naming
+/// the file, when a tensor is missing or of another type or shape, before anything is allocated.
+/// Predictors that are left in the file cost a device nothing.
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress,
-                          const DeviceShare& device = {},
+                          const std::function<void(size_t)>& progress, RankPlace rank = {},
                           Predictors predictors = Predictors::left_in_file);
+
+/// Bytes of memory that they take there.
+size_t bytes_to_load(const ModelFile& file, const ModelConfig& config, RankPlace rank = {});
 
 }  // namespace faststream

@@ -6,6 +6,7 @@
 #include "backend/batch.h"
 #include "engine/default_sampling.h"
 #include "engine/kv_groups.h"
+#include "engine/load_weights.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -21,14 +22,6 @@ void require_text(const ModelFile& file, const ModelConfig& config) {
   const bool scores = config.pooling && config.pooling->scores;
   throw Error(file.name() + ": is an encoder, which writes no text; run it with " +
               (scores ? "--rank" : "--embed"));
-}
-
-RunnerLimits runner_limits(const MemoryPlan& plan) {
-  return {.n_pages = pages_for(plan.kv_tokens),
-          .n_modest_pages = pages_for(plan.kept_tokens),
-          .sequences = plan.slots,
-          .batch = plan.limits,
-          .kv = plan.kv};
 }
 
 KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
@@ -53,16 +46,42 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
-  MemoryPlan plan;
-  place(options.device, options.threads, options.load_progress, [&](const auto& progress) {
+  RankDevice device{.device = options.device, .threads = options.threads};
+  RankLink* link = options.link;
+  if (const std::vector<std::string> names = device_names(options.device); names.size() > 1) {
+    if (link != nullptr) {
+      throw UsageError("--device " + options.device +
+                       ": each process has one device where several run the model together");
+    }
+    ranks = std::make_unique<RankThreads>(names, options.threads);
+    device = ranks->device();
+    link = &ranks->link();
+  }
+  const RankPlace rank = link == nullptr ? RankPlace{} : RankPlace{0, link->count()};
+  const auto make_plan = [&](const ModelConfig& share, const RankFigures& rank_figures) {
     BackendFigures figures = figures_of(*backend, config, kv);
     figures.free_bytes =
-        static_cast<size_t>(static_cast<double>(figures.free_bytes) * options.memory_part);
+        static_cast<size_t>(static_cast<double>(rank_figures.free_bytes) * options.memory_part);
     if (options.memory > 0) figures.free_bytes = std::min(figures.free_bytes, options.memory);
-    plan = plan_memory(config, wanted, weight_bytes(), max_logits, figures);
-    runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
-  });
-  info = {.device = backend->description(),
+    return plan_memory(share, wanted, rank_figures.weight_bytes, max_logits, figures);
+  };
+  MemoryPlan plan;
+  place(device.device, device.threads, bytes_to_load(file, config, rank), options.load_progress,
+        [&](const auto& progress) {
+          if (link != nullptr) {
+            auto [of_ranks, executor] = lead_ranks(*link, file, config, *backend, device.device,
+                                                   options.exact_sums, make_plan, progress);
+            plan = of_ranks;
+            runner = std::make_unique<Runner>(std::move(executor));
+          } else {
+            plan = make_plan(
+                config, {.free_bytes = backend->free_memory(), .weight_bytes = weight_bytes()});
+            runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
+          }
+        });
+  std::string description = backend->description();
+  if (rank.count > 1) description += ", " + std::to_string(rank.count) + " ranks";
+  info = {.device = description,
           .context = plan.context,
           .max_context = config.max_context,
           .slots = plan.slots,

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/memory_plan.h"
 #include "engine/model_on_device.h"
+#include "engine/ranks.h"
 #include "engine/runner.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -27,12 +28,10 @@ struct LoadedModel : ModelOnDevice {
 
   std::shared_ptr<const Tokenizer> prompt_tokenizer;  ///< of what it reads; most often the same
   std::optional<AnswerRules> answers;                 ///< where the model has an encoder
+  std::unique_ptr<RankThreads> ranks;                 ///< where it is on several devices
   std::unique_ptr<Runner> runner;
   EngineInfo info;
 };
-
-/// What a runner may hold by a plan.
-RunnerLimits runner_limits(const MemoryPlan& plan);
 
 /// The format that EngineOptions::kv names. Throws UsageError when it is none, or no layer of the
 /// model takes it.

@@ -60,11 +60,10 @@ ModelOnDevice::ModelOnDevice(const std::filesystem::path& path,
 size_t ModelOnDevice::weight_bytes() const { return weights_to_load(file, config).bytes.size(); }
 
 void ModelOnDevice::place(
-    const std::string& device, int32_t threads, const LoadProgress& told,
+    const std::string& device, int32_t threads, size_t bytes, const LoadProgress& told,
     const std::function<void(const std::function<void(size_t)>& progress)>& load) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  const size_t bytes = weight_bytes();
   backend = choose_backend(device, threads, bytes + kLeastRoom);
   std::function<void(size_t)> progress;
   if (told) progress = [&told, bytes](size_t done) { told(done, bytes); };

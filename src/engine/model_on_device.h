@@ -27,8 +27,9 @@ struct ModelOnDevice {
                          const CheckInterrupted& check_interrupted = {});
 
   /// Chooses a device (choose_backend()) and has load(progress) allocate memory there and load the
-  /// weights; waits until they are there. `progress` is as load_weights() wants it.
-  void place(const std::string& device, int32_t threads, const LoadProgress& told,
+  /// weights, of so many bytes; waits until they are there. `progress` is as load_weights() wants
+  /// it.
+  void place(const std::string& device, int32_t threads, size_t bytes, const LoadProgress& told,
              const std::function<void(const std::function<void(size_t)>& progress)>& load);
 
   [[nodiscard]] size_t weight_bytes() const;

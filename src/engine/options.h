@@ -8,10 +8,19 @@
 
 namespace faststream {
 
+class RankLink;
+
 /// Of an Engine.
 struct EngineOptions {
-  std::string device = "auto";  ///< "auto", "cpu", "cuda" or "cuda:N"
-  int32_t threads = 0;          ///< CPU threads; 0: all that the process may use
+  /// "auto", "cpu", "cuda" or "cuda:N"; or several, which run the model together: "cuda:0,1",
+  /// "cpu,cpu".
+  std::string device = "auto";
+  int32_t threads = 0;  ///< CPU threads; 0: all that the process may use
+  /// To other processes that run the model together with this one, which is rank 0; or null. The
+  /// engine must not outlive it.
+  RankLink* link = nullptr;
+  /// What ranks add up is of float32 throughout: slower, but texts depend less on their number.
+  bool exact_sums = false;
   int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
   int32_t slots = 0;    ///< sequences that run at once; 0: as device and memory allow
   /// At least as many slots as the beam search has that the model's makers recommend.

@@ -6,18 +6,13 @@
 
 #include "engine/cache_kinds.h"
 #include "engine/kv_groups.h"
+#include "engine/load_weights.h"
 #include "engine/source.h"
 #include "engine/text_pages.h"
 #include "support/error.h"
 
 namespace faststream {
 namespace {
-
-CacheBounds bounds_of(const RunnerLimits& limits) {
-  return {.n_pages = limits.n_pages,
-          .sequences = limits.sequences,
-          .step_tokens = limits.batch.max_tokens};
-}
 
 void check_tokens(std::span<const int32_t> tokens, int64_t vocab) {
   for (const int32_t token : tokens) {
@@ -39,52 +34,14 @@ SamplingRow sampling_row(const SamplingParams& params, int64_t position, int32_t
           .min_p = params.min_p};
 }
 
+Runner::Runner(std::unique_ptr<Executor> executor)
+    : executor_(std::move(executor)),
+      caches_(cache_kinds(config(), kv_type()), bounds_of(limits()), limits().n_modest_pages),
+      n_kv_groups_(static_cast<int32_t>(kv_groups(config(), kv_type()).size())) {}
+
 Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
                const std::function<void(size_t)>& progress)
-    : config_(read_config(file)),
-      backend_(backend),
-      limits_(limits),
-      cache_kinds_(cache_kinds(config_, kv_type())),
-      caches_(cache_kinds_, bounds_of(limits), limits.n_modest_pages) {
-  model_ =
-      make_model(config_, load_weights(file, config_, backend, progress), backend, limits.batch);
-  allocate_caches();
-  logits_memory_ =
-      backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
-                       static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
-}
-
-KvType Runner::kv_type() const { return {backend_.kv_dtype(config_.weight_format), limits_.kv}; }
-
-// Memory of the caches, one after the other, and of each its layers'.
-void Runner::allocate_caches() {
-  const CacheBounds bounds = bounds_of(limits_);
-  kv_bytes_ = bytes_of(cache_kinds_, bounds);
-  kv_memory_ = backend_.allocate(kv_bytes_);
-  std::byte* memory = kv_memory_.get();
-  const std::vector<KvGeometry> geometries = kv_geometries(config_);
-  kv_.resize(geometries.size());
-  for (const KvGroup& group : kv_groups(config_, kv_type())) {
-    const int32_t n_pages = pages_of_group(group, bounds);
-    const auto index = static_cast<int32_t>(kv_groups_.size());
-    std::vector<KvLayer>& of_group = kv_groups_.emplace_back();
-    for (const size_t n : group.layers) {
-      const KvType type = kv_type_of(config_, geometries[n], kv_type());
-      kv_[n] = kv_layer(geometries[n], type, memory, n_pages, index);
-      of_group.push_back(kv_[n]);
-      memory += kv_token_bytes(geometries[n], type) * kPageTokens * static_cast<size_t>(n_pages);
-    }
-  }
-  const int32_t states = n_states(config_, kv_type(), bounds);
-  for (const int64_t n : state_layers(config_)) {
-    const size_t bytes = layer_state_bytes(config_, n);
-    const std::vector<std::byte> empty(bytes);
-    backend_.copy_to_device(memory, empty.data(), bytes);
-    states_.push_back({.data = reinterpret_cast<float*>(memory),
-                       .stride = static_cast<int64_t>(bytes / sizeof(float)),
-                       .n_states = states});
-    memory += bytes * static_cast<size_t>(states);
-  }
+    : Runner(std::make_unique<DeviceExecutor>(file, read_config(file), backend, limits, progress)) {
 }
 
 void Runner::read_sources(std::span<Source* const> sources) {
@@ -94,16 +51,17 @@ void Runner::read_sources(std::span<Source* const> sources) {
   }
   int32_t* row = add_page_rows(batch_, sources.size());
   for (const Source* source : sources) {
-    check_tokens(source->tokens(), config_.encoder->vocab);
-    batch_.add_sequence(source->tokens(), 0, config_.encoder->rope_length(source->n_tokens()));
+    check_tokens(source->tokens(), config().encoder->vocab);
+    batch_.add_sequence(source->tokens(), 0, config().encoder->rope_length(source->n_tokens()));
     std::ranges::copy(source->pages(), row);
     row += batch_.max_pages;
   }
-  if (batch_.n_tokens() > limits_.batch.max_tokens) {
+  if (batch_.n_tokens() > limits().batch.max_tokens) {
     throw Error("sources of " + std::to_string(batch_.n_tokens()) +
-                " tokens exceed the limit of a batch, " + std::to_string(limits_.batch.max_tokens));
+                " tokens exceed the limit of a batch, " +
+                std::to_string(limits().batch.max_tokens));
   }
-  model_->read_sources(backend_.upload(batch_), kv_);
+  executor_->read_sources(batch_);
   for (Source* source : sources) source->is_read = true;
 }
 
@@ -139,26 +97,7 @@ void Runner::abandon_step(std::span<const NewTokens> inputs) {
 
 void Runner::compute(std::span<const NewTokens> inputs) {
   pack(inputs);
-  product_ = model_->forward(backend_.upload(batch_), {.kv = kv_, .states = states_});
-}
-
-// For the last step's logits [n_logits, vocab].
-Matrix Runner::logits_memory() const {
-  const Matrix rows(logits_memory_.get(), DType::f32, n_logits(), logits_stride(config_.vocab));
-  return rows.columns(0, config_.vocab);
-}
-
-Matrix Runner::multiply_logits() {
-  const Matrix logits = logits_memory();
-  if (logits.rows == 0) return logits;
-  backend_.linear(product_.input, product_.weight, {.bias = product_.bias}, logits);
-  if (product_.soft_cap > 0) backend_.soft_cap(product_.soft_cap, logits);
-  return logits;
-}
-
-std::unique_ptr<Choices> Runner::choose(std::span<const SamplingRow> rules) {
-  if (auto choices = backend_.choose_greedily(product_, logits_memory(), rules)) return choices;
-  return backend_.choose(multiply_logits(), rules);
+  executor_->forward(batch_);
 }
 
 void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled) {
@@ -168,24 +107,6 @@ void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken
   for (size_t r = 0; r < sampled.size(); ++r) choices->read(r, sampled[r]);
 }
 
-std::vector<float> Runner::logits() {
-  const auto rows = static_cast<size_t>(n_logits());
-  const auto vocab = static_cast<size_t>(config_.vocab);
-  const auto stride = static_cast<size_t>(logits_stride(config_.vocab));
-  multiply_logits();
-  std::vector<float> host(rows * stride);
-  backend_.copy_to_host(host.data(), logits_memory_.get(), host.size() * sizeof(float));
-  for (size_t r = 1; r < rows && stride != vocab; ++r) {
-    std::copy_n(host.data() + r * stride, vocab, host.data() + r * vocab);
-  }
-  host.resize(rows * vocab);
-  return host;
-}
-
-void Runner::copy(std::span<const std::vector<PageCopy>> copies) {
-  for (size_t g = 0; g < kv_groups_.size(); ++g) backend_.copy_pages(kv_groups_[g], copies[g]);
-}
-
 // Everything that begin_step() may refuse, so that a refusal changes nothing.
 void Runner::check(std::span<const NewTokens> inputs) const {
   int64_t tokens = 0;
@@ -193,17 +114,17 @@ void Runner::check(std::span<const NewTokens> inputs) const {
   int64_t pages = 0;
   for (const NewTokens& input : inputs) {
     if (input.tokens.empty()) throw Error("a sequence in a batch has no tokens");
-    check_tokens(input.tokens, config_.vocab);
-    check_tokens(input.proposed, config_.vocab);
+    check_tokens(input.tokens, config().vocab);
+    check_tokens(input.proposed, config().vocab);
     tokens += input.n_tokens();
     logits += input.n_logits();
     pages += input.sequence->missing_pages(int64_t{input.sequence->n_cached} + input.n_tokens());
   }
-  if (tokens > limits_.batch.max_tokens || logits > limits_.batch.max_logits) {
+  if (tokens > limits().batch.max_tokens || logits > limits().batch.max_logits) {
     throw Error("a batch of " + std::to_string(tokens) + " tokens and " + std::to_string(logits) +
                 " rows of logits exceeds the limits of " +
-                std::to_string(limits_.batch.max_tokens) + " and " +
-                std::to_string(limits_.batch.max_logits));
+                std::to_string(limits().batch.max_tokens) + " and " +
+                std::to_string(limits().batch.max_logits));
   }
   const int32_t n_free = caches_.pages().n_free();
   if (pages > n_free) {
@@ -231,7 +152,7 @@ void Runner::pack(std::span<const NewTokens> inputs) {
     batch_.max_pages =
         std::max(batch_.max_pages, static_cast<int32_t>(input.sequence->pages.size()));
   }
-  batch_.n_groups = static_cast<int32_t>(kv_groups_.size());
+  batch_.n_groups = n_kv_groups_;
   caches_.pack(inputs, batch_);
 }
 

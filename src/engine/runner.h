@@ -3,54 +3,45 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/batch.h"
-#include "engine/load_weights.h"
+#include "engine/executor.h"
 #include "engine/sampling.h"
 #include "engine/sequence.h"
 #include "engine/sequence_caches.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
-#include "models/model.h"
 
 namespace faststream {
 
-struct RunnerLimits {
-  int32_t n_pages = 0;
-  int32_t n_modest_pages = std::numeric_limits<int32_t>::max();  ///< see PagePool
-  /// Sequences that hold pages at a time: what memory layers with a window need follows. 0: any.
-  int32_t sequences = 0;
-  BatchLimits batch;
-  KvFormat kv = KvFormat::plain;  ///< of layers that take it: see kv_type_of()
-};
-
-/// Owns a model on a backend with its sequences' caches and their memory. One step is one forward
-/// pass over the new tokens of any number of sequences. One thread at a time may use it, but for
-/// this: while one uses the device (read_sources(), compute(), choose(), copy()) for some
+/// Has an executor run a model, and knows which sequences have what of its caches. One step is one
+/// forward pass over the new tokens of any number of sequences. One thread at a time may use it,
+/// but for this: while one uses the device (read_sources(), compute(), choose(), copy()) for some
 /// sequences, another may do for others what needs no device.
 class Runner {
  public:
   /// Loads the weights. `file` and `backend` must outlive the runner. `progress` may be empty.
   Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
          const std::function<void(size_t)>& progress);
+  /// Of what an executor has loaded already.
+  explicit Runner(std::unique_ptr<Executor> executor);
 
-  [[nodiscard]] const ModelConfig& config() const { return config_; }
-  [[nodiscard]] const RunnerLimits& limits() const { return limits_; }
+  [[nodiscard]] const ModelConfig& config() const { return executor_->config(); }
+  [[nodiscard]] const RunnerLimits& limits() const { return executor_->limits(); }
   [[nodiscard]] SequenceCaches& caches() { return caches_; }
   [[nodiscard]] PagePool& pages() { return caches_.pages(); }
   /// As kv_type_of() takes it.
-  [[nodiscard]] KvType kv_type() const;
-  /// Bytes of all caches.
-  [[nodiscard]] size_t kv_bytes() const { return kv_bytes_; }
+  [[nodiscard]] KvType kv_type() const { return executor_->kv_type(); }
+  /// Bytes of all caches on each rank.
+  [[nodiscard]] size_t kv_bytes() const { return executor_->kv_bytes(); }
 
   /// A sequence, without pages, of a text that begins with n_tokens.
   [[nodiscard]] Sequence begin(int64_t n_tokens) const {
-    return {.rope_length = config_.rope_length(n_tokens)};
+    return {.rope_length = config().rope_length(n_tokens)};
   }
   /// Has the encoder read sources, all different, of limits().batch.max_tokens tokens together at
   /// most, as one batch. Throws Error when there are more, or a token id is out of range.
@@ -74,10 +65,12 @@ class Runner {
   /// Rows of logits that the last step left.
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
   /// The last step's logits [n_logits, vocab].
-  [[nodiscard]] std::vector<float> logits();
+  [[nodiscard]] std::vector<float> logits() { return executor_->logits(); }
   /// Has a token chosen from each row of the last step's logits, once a step, as
   /// Backend::choose() has it. rules: [n_logits].
-  [[nodiscard]] std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules);
+  [[nodiscard]] std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) {
+    return executor_->choose(rules);
+  }
   /// The same, and waits. `sampled` keeps its memory.
   void sample(std::span<const SamplingRow> rules, std::vector<SampledToken>& sampled);
 
@@ -85,7 +78,7 @@ class Runner {
   /// differ from each other and from all sources.
   void copy_pages(std::span<const PageCopy> copies) { copy(caches_.copies_of_caches(copies)); }
   /// The part of it that needs the device: SequenceCaches::copies_of_caches().
-  void copy(std::span<const std::vector<PageCopy>> copies);
+  void copy(std::span<const std::vector<PageCopy>> copies) { executor_->copy(copies); }
   /// As SequenceCaches have them.
   [[nodiscard]] Sequence fork(const Sequence& sequence) { return caches_.fork(sequence); }
   [[nodiscard]] PageCopy replace_page(Sequence& sequence, size_t index, int32_t page) {
@@ -94,26 +87,13 @@ class Runner {
   void release(Sequence& sequence) { caches_.release(sequence); }
 
  private:
-  void allocate_caches();
   void check(std::span<const NewTokens> inputs) const;
   void pack(std::span<const NewTokens> inputs);
-  [[nodiscard]] Matrix logits_memory() const;
-  Matrix multiply_logits();
 
-  ModelConfig config_;
-  Backend& backend_;
-  RunnerLimits limits_;
-  CacheKinds cache_kinds_;
+  std::unique_ptr<Executor> executor_;
   SequenceCaches caches_;
-  Buffer kv_memory_;
-  size_t kv_bytes_ = 0;
-  std::vector<KvLayer> kv_;                      // of kv_layers()
-  std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
-  std::vector<StateLayer> states_;               // of state_layers()
-  Buffer logits_memory_;
-  std::unique_ptr<Model> model_;
-  Batch batch_;           // of the last step
-  LogitProduct product_;  // likewise
+  int32_t n_kv_groups_;
+  Batch batch_;  // of the last step
 };
 
 /// The rule by which a sample draws the token at `position` from its own stream of random numbers;

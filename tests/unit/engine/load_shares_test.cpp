@@ -1,14 +1,15 @@
-// What each of several devices has of a model's weights.
+// What each of several ranks has of a model's weights.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
+#include <map>
 #include <vector>
 
 #include "backend/backend.h"
 #include "bench/random_model.h"
 #include "engine/load_weights.h"
 #include "model_file/model_image.h"
+#include "models/shares.h"
 #include "models/tensor_plan.h"
 #include "unit/models/descriptions.h"
 
@@ -26,39 +27,50 @@ struct Rows {
   }
 };
 
-TEST(LoadShares, GivesEachDeviceItsRowsAndColumns) {
+TEST(LoadShares, GivesEachRankItsRowsAndColumns) {
   ModelConfig grouped = small_decoder();
   grouped.weight_format = WeightFormat::int4;
   for (const ModelConfig& config :
        {small_decoder(), rich_decoder(), small_hybrid(), small_translator(), grouped}) {
     const ModelImage image = bench::make_random_model(config, 3);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
-    for (const int64_t devices : {1, 2, 3}) {
-      for (int64_t device = 0; device < devices; ++device) {
+    for (const int32_t ranks : {1, 2, 3}) {
+      for (int32_t rank = 0; rank < ranks; ++rank) {
+        const RankPlace place{rank, ranks};
         const auto backend = make_reference_backend();
-        const WeightLookup lookup =
-            load_weights(file, config, *backend, nullptr, {device, devices});
+        const WeightLookup lookup = load_weights(file, config, *backend, nullptr, place);
+        std::map<TensorId, std::vector<int64_t>> shapes;  // as the share has them
+        for (const TensorPlan& plan : tensor_plan(share_of(config, place))) {
+          shapes[plan.id] = plan.shape;
+        }
         for (const TensorPlan& plan : tensor_plan(config)) {
+          if (plan.id.predictor > 0) continue;
           const int64_t columns = plan.columns();
           const Rows whole{file.bytes(*file.find(plan.name)).data(),
                            plan.bytes_of_columns(columns)};
           std::vector<SplitShare> rows = {{0, plan.shape[0]}};
           SplitShare cols{0, columns};
-          if (plan.split.by != SplitBy::none) {
-            const std::vector<SplitShare> shares = shares_of(plan.split, device, devices);
+          std::vector<int64_t> shape = plan.shape;
+          if (shapes.at(plan.id) != plan.shape) {
+            const std::vector<SplitShare> shares = shares_of(plan.split, place);
             if (plan.split.columns) {
               cols = shares.front();
+              shape[1] = cols.count;
             } else {
               rows = shares;
+              shape[0] = 0;
+              for (const SplitShare& share : rows) shape[0] += share.count;
             }
           }
+          ASSERT_EQ(shapes.at(plan.id), shape)
+              << plan.name << " on rank " << rank << " of " << ranks;
           const Rows own{lookup(plan.id), plan.bytes_of_columns(cols.count)};
           int64_t at = 0;
           for (const SplitShare& share : rows) {
             for (int64_t row = share.first; row < share.first + share.count; ++row, ++at) {
               ASSERT_EQ(own.range(at, 0, own.row_bytes),
                         whole.range(row, plan.bytes_of_columns(cols.first), own.row_bytes))
-                  << plan.name << ", row " << row << " on device " << device << " of " << devices;
+                  << plan.name << ", row " << row << " on rank " << rank << " of " << ranks;
             }
           }
         }

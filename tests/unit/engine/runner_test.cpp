@@ -11,6 +11,7 @@
 #include "bench/random_model.h"
 #include "support/error.h"
 #include "unit/backend/test_backends.h"
+#include "unit/engine/logits_distance.h"
 #include "unit/engine/model_shapes.h"
 
 namespace faststream {
@@ -23,19 +24,6 @@ std::vector<int32_t> tokens_for(int32_t count, int32_t salt) {
   std::vector<int32_t> tokens;
   for (int32_t i = 0; i < count; ++i) tokens.push_back((i * 37 + salt * 11 + i * i) % 131);
   return tokens;
-}
-
-// Largest difference over largest magnitude.
-double distance(std::span<const float> a, std::span<const float> b) {
-  EXPECT_EQ(a.size(), b.size());
-  double difference = 0;
-  double magnitude = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    if (std::isnan(a[i]) || std::isnan(b[i])) return INFINITY;
-    difference = std::max(difference, std::abs(double{a[i]} - b[i]));
-    magnitude = std::max(magnitude, std::abs(double{b[i]}));
-  }
-  return difference / magnitude;
 }
 
 class TestModel {

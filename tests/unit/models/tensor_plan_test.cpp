@@ -193,8 +193,7 @@ TEST(TensorPlan, SplitsWhatIsMultipliedIntoPartsThatAreAllOfIt) {
       const int64_t extent = plan.shape[split.columns ? 1 : 0];
       int64_t sum = 0;
       for (const SplitRule::Part& part : split.parts) {
-        sum += part.extent;
-        EXPECT_EQ(part.extent % part.unit, 0) << plan.name;
+        sum += part.extent * split.repeats;
       }
       EXPECT_EQ(sum, extent) << plan.name;
     }
@@ -221,7 +220,9 @@ TEST(TensorPlan, SplitsInputsAsWhatGivesThem) {
       if (before == id || !rules.contains(before)) continue;
       EXPECT_TRUE(rule.columns);
       EXPECT_FALSE(rules[before].columns);
-      const auto units = [](const SplitRule::Part& part) { return part.extent / part.unit; };
+      const auto units = [](const SplitRule::Part& part) {
+        return (part.extent + part.unit - 1) / part.unit;
+      };
       EXPECT_EQ(units(rule.parts[0]), units(rules[before].parts[0])) << tensor_name(id);
     }
   }
@@ -242,19 +243,27 @@ TEST(TensorSizes, CountScalesAndWhatIsMultipliedAsBitsOfWeights) {
   EXPECT_EQ(sizes_of({}).bits_a_weight, 0);
 }
 
-TEST(SplitRule, GivesEachDeviceItsUnitsOfEachPart) {
+TEST(SplitRule, GivesEachRankItsUnitsOfEachPart) {
   using Shares = std::vector<SplitShare>;
-  const SplitRule qkv{.by = SplitBy::head, .parts = {{{64, 16}, {32, 16}, {16, 8}}}};
-  EXPECT_EQ(shares_of(qkv, 0, 1), (Shares{{0, 64}, {64, 32}, {96, 16}}));
-  EXPECT_EQ(shares_of(qkv, 1, 2), (Shares{{32, 32}, {80, 16}, {104, 8}}));
-  EXPECT_EQ(shares_of(qkv, 3, 4), (Shares{{48, 16}, {80, 16}, {104, 8}}))
-      << "two devices have the same of two heads each";
-  EXPECT_EQ(shares_of(qkv, 2, 4), (Shares{{32, 16}, {80, 16}, {104, 8}}));
-  EXPECT_EQ(shares_of(qkv, 1, 4), (Shares{{16, 16}, {64, 16}, {96, 8}}));
+  const SplitRule qkv{.by = SplitBy::head, .parts = {{{64, 32, 16}, {32, 16}, {16, 8}}}};
+  EXPECT_EQ(shares_of(qkv, {0, 1}), (Shares{{0, 64}, {64, 32}, {96, 16}}));
+  EXPECT_EQ(shares_of(qkv, {1, 2}), (Shares{{32, 32}, {80, 16}, {104, 8}}));
+  EXPECT_EQ(shares_of(qkv, {3, 4}), (Shares{{48, 16}, {80, 16}, {104, 8}}))
+      << "two ranks have the same of two key heads each, and one of its two heads";
+  EXPECT_EQ(shares_of(qkv, {2, 4}), (Shares{{32, 16}, {80, 16}, {104, 8}}));
+  EXPECT_EQ(shares_of(qkv, {1, 4}), (Shares{{16, 16}, {64, 16}, {96, 8}}));
+  EXPECT_EQ(shares_of(qkv, {1, 3}), (Shares{{16, 16}, {64, 16}, {96, 8}}));
+  EXPECT_EQ(shares_of(qkv, {2, 3}), (Shares{{32, 32}, {80, 16}, {104, 8}}));
+  EXPECT_EQ(shares_of(qkv, {4, 6})[0].count, 0) << "three ranks cannot share two heads";
   const SplitRule vocabulary{.by = SplitBy::vocabulary, .parts = {{{10}}}};
-  EXPECT_EQ(shares_of(vocabulary, 0, 3), (Shares{{0, 3}}));
-  EXPECT_EQ(shares_of(vocabulary, 1, 3), (Shares{{3, 3}}));
-  EXPECT_EQ(shares_of(vocabulary, 2, 3), (Shares{{6, 4}}));
+  EXPECT_EQ(shares_of(vocabulary, {0, 3}), (Shares{{0, 3}}));
+  EXPECT_EQ(shares_of(vocabulary, {1, 3}), (Shares{{3, 3}}));
+  EXPECT_EQ(shares_of(vocabulary, {2, 3}), (Shares{{6, 4}}));
+  const SplitRule columns{.by = SplitBy::input, .columns = true, .parts = {{{576, 256}}}};
+  EXPECT_EQ(shares_of(columns, {0, 2}), (Shares{{0, 256}}));
+  EXPECT_EQ(shares_of(columns, {1, 2}), (Shares{{256, 320}})) << "what is left of a block, too";
+  const SplitRule of_experts{.by = SplitBy::output, .parts = {{{8}, {8}}}, .repeats = 2};
+  EXPECT_EQ(shares_of(of_experts, {1, 2}), (Shares{{4, 4}, {12, 4}, {20, 4}, {28, 4}}));
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+#include "kernels/cpu/add_up.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+namespace faststream {
+namespace {
+
+constexpr size_t kLargestOneShot = size_t{256} << 10;  // bytes of a rank
+
+// Calls function(T{}) for the type of a sum's terms.
+template <typename Function>
+void with_type(DType type, Function function) {
+  switch (type) {
+    case DType::f16:
+      return function(Float16{});
+    case DType::bf16:
+      return function(BFloat16{});
+    default:
+      return function(float{});
+  }
+}
+
+// out[i] = the sum of terms[r · stride + i] over ranks r, in their order.
+template <typename T>
+void sum_terms(const std::byte* bytes, size_t stride, int ranks, std::span<float> out) {
+  const auto* terms = reinterpret_cast<const T*>(bytes);
+  std::ranges::fill(out, 0.0F);
+  for (int r = 0; r < ranks; ++r) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] += static_cast<float>(terms[i]);
+    terms += stride;
+  }
+  for (float& sum : out) sum = static_cast<float>(T(sum));
+}
+
+}  // namespace
+
+void RankSums::add_up(std::span<float> x) {
+  const auto ranks = static_cast<size_t>(link_.count());
+  with_type(type_, [&]<typename T>(T) {
+    const size_t piece = (x.size() + ranks - 1) / ranks;
+    const bool one_shot = x.size() * sizeof(T) <= kLargestOneShot;
+    terms_.assign((one_shot ? x.size() : piece * ranks) * sizeof(T), std::byte{0});
+    auto* terms = reinterpret_cast<T*>(terms_.data());
+    for (size_t i = 0; i < x.size(); ++i) terms[i] = T(x[i]);
+    if (one_shot) {
+      return sum_terms<T>(link_.gather(terms_).data(), x.size(), link_.count(), x);
+    }
+    sums_.resize(piece);
+    sum_terms<T>(link_.exchange(terms_).data(), piece, link_.count(), sums_);
+    for (size_t i = 0; i < piece; ++i) terms[i] = T(sums_[i]);
+    const auto* all =
+        reinterpret_cast<const T*>(link_.gather(std::span(terms_).first(piece * sizeof(T))).data());
+    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(all[i]);
+  });
+}
+
+void RankSums::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
+  const std::span<float> x(static_cast<float*>(share.data),
+                           static_cast<size_t>(share.rows * share.cols));
+  add_up(x);
+  for (int64_t r = 0; r < out.rows; ++r) {
+    const float* from = x.data() + r * share.cols;
+    auto* to = static_cast<float*>(out.data) + r * out.stride;
+    for (int64_t c = 0; c < out.cols; ++c) {
+      to[c] = output == OutputMode::add ? to[c] + from[c] : from[c];
+    }
+  }
+}
+
+}  // namespace faststream

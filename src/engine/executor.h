@@ -1,0 +1,100 @@
+// What computes steps: a device, or several ranks together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/batch.h"
+#include "engine/layer_cache.h"
+#include "model_file/model_file.h"
+#include "models/config.h"
+#include "models/model.h"
+#include "support/kv_format.h"
+
+namespace faststream {
+
+struct RunnerLimits {
+  int32_t n_pages = 0;
+  int32_t n_modest_pages = std::numeric_limits<int32_t>::max();  ///< see PagePool
+  /// Sequences that hold pages at a time: what memory layers with a window need follows. 0: any.
+  int32_t sequences = 0;
+  BatchLimits batch;
+  KvFormat kv = KvFormat::plain;  ///< of layers that take it: see kv_type_of()
+};
+
+CacheBounds bounds_of(const RunnerLimits& limits);
+
+/// Has a model, the memory of its caches and that of a step. Which pages are whose, others know.
+/// One thread at a time may use it.
+class Executor {
+ public:
+  Executor() = default;
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  virtual ~Executor() = default;
+
+  /// Of several ranks that of a share: what is the same for all is what callers need of it.
+  [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual const RunnerLimits& limits() const = 0;
+  /// As kv_type_of() takes it.
+  [[nodiscard]] virtual KvType kv_type() const = 0;
+  /// Bytes of all caches, on each rank.
+  [[nodiscard]] virtual size_t kv_bytes() const = 0;
+
+  // Batches must live, and stay unchanged, until the next one.
+
+  /// See Model::read_sources().
+  virtual void read_sources(const Batch& batch) = 0;
+  /// See Model::forward().
+  virtual void forward(const Batch& batch) = 0;
+  /// See Runner.
+  virtual std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) = 0;
+  virtual std::vector<float> logits() = 0;
+  virtual void copy(std::span<const std::vector<PageCopy>> copies) = 0;
+};
+
+/// One device's.
+class DeviceExecutor final : public Executor {
+ public:
+  /// Loads what `config`'s rank has of the weights. config: of the file, or a share_of() it. `file`
+  /// and `backend` must outlive this. `progress` may be empty.
+  DeviceExecutor(const ModelFile& file, const ModelConfig& config, Backend& backend,
+                 const RunnerLimits& limits, const std::function<void(size_t)>& progress);
+
+  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] const RunnerLimits& limits() const override { return limits_; }
+  [[nodiscard]] KvType kv_type() const override;
+  [[nodiscard]] size_t kv_bytes() const override { return kv_bytes_; }
+
+  void read_sources(const Batch& batch) override;
+  void forward(const Batch& batch) override;
+  std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
+  std::vector<float> logits() override;
+  void copy(std::span<const std::vector<PageCopy>> copies) override;
+
+ private:
+  void allocate_caches();
+  [[nodiscard]] Matrix logits_memory() const;
+  Matrix multiply_logits();
+
+  ModelConfig config_;
+  Backend& backend_;
+  RunnerLimits limits_;
+  Buffer kv_memory_;
+  size_t kv_bytes_ = 0;
+  std::vector<KvLayer> kv_;                      // of kv_layers()
+  std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
+  std::vector<StateLayer> states_;               // of state_layers()
+  Buffer logits_memory_;
+  std::unique_ptr<Model> model_;
+  int32_t n_logits_ = 0;  // of the last step
+  LogitProduct product_;  // likewise
+};
+
+}  // namespace faststream

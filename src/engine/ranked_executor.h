@@ -1,0 +1,41 @@
+// Steps that several ranks compute together. Rank 0 has a Runner, whose executor tells all others
+// what to do; each computes on its share of the model (models/shares.h), and all on every step.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/rank_link.h"
+#include "engine/executor.h"
+
+namespace faststream {
+
+/// Rank 0's: has the others do what it does. Destroyed, it has them end.
+class RankedExecutor final : public Executor {
+ public:
+  /// own: the executor of rank 0. The link must outlive this.
+  RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link);
+  ~RankedExecutor() override;
+
+  [[nodiscard]] const ModelConfig& config() const override { return own_->config(); }
+  [[nodiscard]] const RunnerLimits& limits() const override { return own_->limits(); }
+  [[nodiscard]] KvType kv_type() const override { return own_->kv_type(); }
+  [[nodiscard]] size_t kv_bytes() const override { return own_->kv_bytes(); }
+
+  void read_sources(const Batch& batch) override;
+  void forward(const Batch& batch) override;
+  std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
+  std::vector<float> logits() override;
+  void copy(std::span<const std::vector<PageCopy>> copies) override;
+
+ private:
+  std::unique_ptr<DeviceExecutor> own_;
+  RankLink& link_;
+};
+
+/// What a rank other than 0 does: what rank 0's executor tells, until it ends. Throws Error when
+/// the device fails or rank 0 has ended otherwise.
+void follow(DeviceExecutor& executor, RankLink& link);
+
+}  // namespace faststream

@@ -1,0 +1,208 @@
+#include "engine/ranks.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include "engine/device.h"
+#include "engine/load_weights.h"
+#include "engine/ranked_executor.h"
+#include "models/shares.h"
+#include "ranks/local_link.h"
+#include "support/error.h"
+#include "support/hash.h"
+#include "support/machine.h"
+
+namespace faststream {
+namespace {
+
+using Bytes = RankLink::Bytes;
+
+template <typename T>
+std::span<const std::byte> bytes_of_value(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&value, 1));
+}
+
+template <typename T>
+T value_of(std::span<const std::byte> bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value{};
+  if (bytes.size() != sizeof value) throw Error("ranks are of different versions of the program");
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+// What each rank says of itself.
+struct Report {
+  uint64_t device = 0;  // the same where memory is the same
+  uint64_t free_bytes = 0;
+  uint64_t weight_bytes = 0;
+};
+
+// What rank 0 then has all do.
+struct Orders {
+  RunnerLimits limits;
+  DType sums = DType::f32;
+};
+
+RankPlace place_of(const RankLink& link) { return {link.rank(), link.count()}; }
+
+// Ranks whose devices are the same share what is free there.
+RankFigures exchange_figures(RankLink& link, const ModelFile& file, const ModelConfig& config,
+                             const Backend& backend, const std::string& device) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  const Report own{.device = stable_hash(std::string(host.data()) + ' ' + device),
+                   .free_bytes = backend.free_memory(),
+                   .weight_bytes = bytes_to_load(file, config, place_of(link))};
+  const std::span<const std::byte> all = link.gather(bytes_of_value(own));
+  std::vector<Report> reports(static_cast<size_t>(link.count()));
+  std::memcpy(reports.data(), all.data(), all.size());
+  RankFigures figures{.free_bytes = SIZE_MAX};
+  for (const Report& report : reports) {
+    const auto sharing =
+        static_cast<uint64_t>(std::ranges::count(reports, report.device, &Report::device));
+    figures.free_bytes = std::min<size_t>(figures.free_bytes, report.free_bytes / sharing);
+    figures.weight_bytes = std::max<size_t>(figures.weight_bytes, report.weight_bytes);
+  }
+  return figures;
+}
+
+std::unique_ptr<DeviceExecutor> load_share(RankLink& link, const ModelFile& file,
+                                           const ModelConfig& config, Backend& backend,
+                                           const Orders& orders,
+                                           const std::function<void(size_t)>& progress) {
+  backend.join(link, orders.sums);
+  auto executor = std::make_unique<DeviceExecutor>(file, share_of(config, place_of(link)), backend,
+                                                   orders.limits, progress);
+  backend.synchronize();
+  link.gather({});  // all have loaded theirs
+  return executor;
+}
+
+// The device as choose_backend() has it, without what differs between its names.
+std::string memory_of(const Backend& backend, const std::string& device) {
+  return backend.takes_memory_on_use() ? "host" : device;
+}
+
+// Which model rank 0 opens: of threads of a process the file itself, else its path.
+Bytes name_model(const RankLink& link, const ModelFile& file) {
+  const ModelFile* address = &file;
+  const std::string path = std::filesystem::absolute(file.name()).string();
+  const std::span<const std::byte> name =
+      link.is_in_process() ? bytes_of_value(address) : std::as_bytes(std::span(path));
+  return {name.begin(), name.end()};
+}
+
+void follow_model(RankLink& link, const RankDevice& device, const ModelFile& file) {
+  const ModelConfig config = read_config(file);
+  const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
+  exchange_figures(link, file, config, *backend, memory_of(*backend, device.device));
+  const auto orders = value_of<Orders>(link.listen());
+  const auto executor = load_share(link, file, config, *backend, orders, nullptr);
+  follow(*executor, link);
+  backend->synchronize();
+}
+
+}  // namespace
+
+RunnerLimits runner_limits(const MemoryPlan& plan) {
+  return {.n_pages = pages_for(plan.kv_tokens),
+          .n_modest_pages = pages_for(plan.kept_tokens),
+          .sequences = plan.slots,
+          .batch = plan.limits,
+          .kv = plan.kv};
+}
+
+std::vector<std::string> device_names(const std::string& devices) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at <= devices.size();) {
+    const size_t comma = std::min(devices.find(',', at), devices.size());
+    std::string name = devices.substr(at, comma - at);
+    const bool is_number = !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+    if (is_number && !names.empty() && names.back().starts_with("cuda")) name = "cuda:" + name;
+    if (name.empty() && (comma < devices.size() || !names.empty())) {
+      throw UsageError("--device " + devices + ": there is a comma without a device beside it");
+    }
+    names.push_back(std::move(name));
+    at = comma + 1;
+  }
+  return names;
+}
+
+void follow_ranks(RankLink& link, const RankDevice& device) {
+  try {
+    while (true) {
+      const Bytes message = link.listen();
+      if (message.empty()) return;
+      if (link.is_in_process()) {
+        follow_model(link, device, *value_of<const ModelFile*>(message));
+      } else {
+        const std::string path(reinterpret_cast<const char*>(message.data()), message.size());
+        follow_model(link, device, ModelFile::open(path));
+      }
+    }
+  } catch (const std::exception& error) {
+    link.fail(error.what());
+    throw;
+  }
+}
+
+RankThreads::RankThreads(const std::vector<std::string>& devices, int32_t threads)
+    : links_(make_local_links(static_cast<int>(devices.size()))) {
+  const auto on_host = static_cast<int32_t>(std::ranges::count(devices, "cpu"));
+  if (threads == 0) threads = available_threads();
+  for (const std::string& device : devices) {
+    if (device == "auto" || (device == "cpu") != (on_host > 0)) {
+      throw UsageError("--device: several devices are all GPUs, such as cuda:0,1, or all cpu");
+    }
+    const int32_t each = on_host > 0 ? std::max(1, threads / on_host) : threads;
+    devices_.push_back({.device = device, .threads = each});
+  }
+  for (size_t rank = 1; rank < devices.size(); ++rank) {
+    threads_.emplace_back([this, rank] {
+      try {
+        follow_ranks(*links_[rank], devices_[rank]);
+      } catch (const std::exception&) {
+        static_cast<void>(rank);  // rank 0 has heard of it
+      }
+    });
+  }
+}
+
+RankThreads::~RankThreads() {
+  try {
+    link().tell({});
+  } catch (const std::exception&) {
+    static_cast<void>(0);  // they have ended
+  }
+  threads_.clear();
+}
+
+RankedModel lead_ranks(RankLink& link, const ModelFile& file, const ModelConfig& config,
+                       Backend& backend, const std::string& device, bool exact,
+                       const std::function<MemoryPlan(const ModelConfig& share,
+                                                      const RankFigures& figures)>& make_plan,
+                       const std::function<void(size_t)>& progress) {
+  link.tell(name_model(link, file));
+  const RankFigures figures =
+      exchange_figures(link, file, config, backend, memory_of(backend, device));
+  RankedModel model;
+  model.plan = make_plan(share_of(config, {link.count() - 1, link.count()}), figures);
+  const DType activations = backend.activation_dtype(config.weight_format);
+  const Orders orders{.limits = runner_limits(model.plan),
+                      .sums = exact ? DType::f32 : activations};
+  link.tell(bytes_of_value(orders));
+  model.executor = std::make_unique<RankedExecutor>(
+      load_share(link, file, config, backend, orders, progress), link);
+  return model;
+}
+
+}  // namespace faststream
