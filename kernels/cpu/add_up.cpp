@@ -2,25 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 namespace faststream {
 namespace {
 
 constexpr size_t kLargestOneShot = size_t{256} << 10;  // bytes of a rank
-
-// Calls function(T{}) for the type of a sum's terms.
-template <typename Function>
-void with_type(DType type, Function function) {
-  switch (type) {
-    case DType::f16:
-      return function(Float16{});
-    case DType::bf16:
-      return function(BFloat16{});
-    default:
-      return function(float{});
-  }
-}
 
 // out[i] = the sum of terms[r · stride + i] over ranks r, in their order.
 template <typename T>
@@ -37,23 +23,30 @@ void sum_terms(const std::byte* bytes, size_t stride, int ranks, std::span<float
 }  // namespace
 
 void RankSums::add_up(std::span<float> x) {
+  if (type_ == DType::bf16) {
+    add_up_terms<BFloat16>(x);
+  } else {
+    add_up_terms<float>(x);
+  }
+}
+
+template <typename T>
+void RankSums::add_up_terms(std::span<float> x) {
   const auto ranks = static_cast<size_t>(link_.count());
-  with_type(type_, [&]<typename T>(T) {
-    const size_t piece = (x.size() + ranks - 1) / ranks;
-    const bool one_shot = x.size() * sizeof(T) <= kLargestOneShot;
-    terms_.assign((one_shot ? x.size() : piece * ranks) * sizeof(T), std::byte{0});
-    auto* terms = reinterpret_cast<T*>(terms_.data());
-    for (size_t i = 0; i < x.size(); ++i) terms[i] = T(x[i]);
-    if (one_shot) {
-      return sum_terms<T>(link_.gather(terms_).data(), x.size(), link_.count(), x);
-    }
-    sums_.resize(piece);
-    sum_terms<T>(link_.exchange(terms_).data(), piece, link_.count(), sums_);
-    for (size_t i = 0; i < piece; ++i) terms[i] = T(sums_[i]);
-    const auto* all =
-        reinterpret_cast<const T*>(link_.gather(std::span(terms_).first(piece * sizeof(T))).data());
-    for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(all[i]);
-  });
+  const size_t piece = (x.size() + ranks - 1) / ranks;
+  const bool one_shot = x.size() * sizeof(T) <= kLargestOneShot;
+  terms_.assign((one_shot ? x.size() : piece * ranks) * sizeof(T), std::byte{0});
+  auto* terms = reinterpret_cast<T*>(terms_.data());
+  for (size_t i = 0; i < x.size(); ++i) terms[i] = T(x[i]);
+  if (one_shot) {
+    return sum_terms<T>(link_.gather(terms_).data(), x.size(), link_.count(), x);
+  }
+  sums_.resize(piece);
+  sum_terms<T>(link_.exchange(terms_).data(), piece, link_.count(), sums_);
+  for (size_t i = 0; i < piece; ++i) terms[i] = T(sums_[i]);
+  const auto* all =
+      reinterpret_cast<const T*>(link_.gather(std::span(terms_).first(piece * sizeof(T))).data());
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(all[i]);
 }
 
 void RankSums::add_up(const Matrix& share, OutputMode output, const Matrix& out) {

@@ -25,6 +25,9 @@ class RankSums {
   void add_up(std::span<float> x);
 
  private:
+  template <typename T>
+  void add_up_terms(std::span<float> x);
+
   RankLink& link_;
   DType type_;
   std::vector<std::byte> terms_;

@@ -91,6 +91,8 @@ class CudaBackend final : public Backend {
   void scan(const BatchView& batch, const Matrix& x, const Matrix& steps, const Matrix& b,
             const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
             const Matrix& out) override;
+  void join(RankLink& link, DType sums) override;
+  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
@@ -152,6 +154,9 @@ class CudaBackend final : public Backend {
   bool multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
                           const Queue& queue);  // linear.cu
 
+  struct Ranks;  // add_up.cu
+  static void forget_ranks(Ranks* ranks);
+
   int device_;
   std::string name_;
   Stream stream_;
@@ -170,6 +175,8 @@ class CudaBackend final : public Backend {
   std::vector<Event> noted_;  ///< times, of which the first n_noted_ are in use
   size_t n_noted_ = 0;
   std::vector<ChoiceMemory> choice_memory_;  ///< that no choices use
+  /// Once it has joined others.
+  std::unique_ptr<Ranks, void (*)(Ranks*)> ranks_{nullptr, &CudaBackend::forget_ranks};
 };
 
 }  // namespace faststream

@@ -17,9 +17,10 @@
 #include "bench/requests.h"
 #include "engine/device.h"
 #include "engine/kv_groups.h"
-#include "engine/loaded_model.h"
 #include "engine/load_weights.h"
+#include "engine/loaded_model.h"
 #include "engine/memory_plan.h"
+#include "engine/ranks.h"
 #include "engine/runner.h"
 #include "program/interrupt.h"
 #include "program/output.h"
@@ -116,14 +117,14 @@ void check_room(const BenchOptions& options, const ModelConfig& config, size_t w
 // Prompts and sequences that generate together, one after the other.
 class Bench {
  public:
-  // profiling: the same as backend, or null.
-  Bench(const ModelFile& file, const BenchOptions& options, Backend& backend,
+  // profiling: the backend of the executor, or null.
+  Bench(std::unique_ptr<Executor> executor, const BenchOptions& options,
         ProfilingBackend* profiling, const Ceilings& ceilings, const Report& report)
       : options_(options),
         profiling_(profiling),
         ceilings_(ceilings),
         report_(report),
-        runner_(file, backend, limits(options), nullptr),
+        runner_(std::move(executor)),
         kv_(runner_.kv_type()) {}
 
   // Tokens a second of processing one prompt, the first token drawn.
@@ -291,15 +292,71 @@ class Bench {
   KvType kv_;
 };
 
-void measure_scheduler(const BenchOptions& options, const ModelFile& file, Backend& backend,
-                       const Ceilings& ceilings, const Report& report) {
-  const ModelConfig config = read_config(file);
+// One device, or, with their threads, several.
+class BenchDevices {
+ public:
+  BenchDevices(const BenchOptions& options, const ModelFile& file, const ModelConfig& config)
+      : file_(file), config_(config), device_{options.device, options.threads} {
+    const std::vector<std::string> names = device_names(options.device);
+    if (names.size() > 1) {
+      ranks_ = std::make_unique<RankThreads>(names, options.threads);
+      device_ = ranks_->device();
+      rank_ = {0, ranks_->link().count()};
+    }
+    weight_bytes_ = bytes_to_load(file, config, rank_);
+    backend_ = choose_backend(device_.device, device_.threads, weight_bytes_);
+  }
+
+  [[nodiscard]] Backend& backend() { return *backend_; }
+  /// Rank 0's.
+  [[nodiscard]] size_t weight_bytes() const { return weight_bytes_; }
+  [[nodiscard]] std::string description() const {
+    if (rank_.count == 1) return backend_->description();
+    return backend_->description() + ", " + std::to_string(rank_.count) + " ranks";
+  }
+  /// Of several ranks that of rank 0.
+  ProfilingBackend* profile(size_t bytes_read) {
+    auto wrapped =
+        std::make_unique<ProfilingBackend>(std::move(backend_), config_.weight_format, bytes_read);
+    ProfilingBackend* profiling = wrapped.get();
+    backend_ = std::move(wrapped);
+    return profiling;
+  }
+  /// choose_limits(share, figures): as lead_ranks() takes it.
+  template <typename ChooseLimits>
+  std::unique_ptr<Executor> make_executor(const ChooseLimits& choose_limits) {
+    if (ranks_) {
+      return lead_ranks(ranks_->link(), file_, config_, *backend_, device_.device, false,
+                        choose_limits, nullptr);
+    }
+    const RankFigures figures{.free_bytes = backend_->free_memory(), .weight_bytes = weight_bytes_};
+    return std::make_unique<DeviceExecutor>(file_, config_, *backend_,
+                                            choose_limits(config_, figures), nullptr);
+  }
+
+ private:
+  const ModelFile& file_;
+  const ModelConfig& config_;
+  RankDevice device_;
+  RankPlace rank_;
+  size_t weight_bytes_ = 0;
+  std::unique_ptr<RankThreads> ranks_;
+  std::unique_ptr<Backend> backend_;
+};
+
+void measure_scheduler(const BenchOptions& options, const ModelConfig& config,
+                       BenchDevices& devices, const Ceilings& ceilings, const Report& report) {
+  const Backend& backend = devices.backend();
   const int64_t context = longest_request(options);
   const EngineOptions wanted{.context = context, .slots = options.slots, .chunk = options.chunk};
-  const MemoryPlan plan =
-      plan_memory(config, wanted, weights_to_load(file, config).bytes.size(), 1,
-                  figures_of(backend, config, *kv_format_from_name(options.kv)));
-  Runner runner(file, backend, runner_limits(plan), nullptr);
+  MemoryPlan plan;
+  Runner runner(
+      devices.make_executor([&](const ModelConfig& share, const RankFigures& rank_figures) {
+        BackendFigures figures = figures_of(backend, config, *kv_format_from_name(options.kv));
+        figures.free_bytes = rank_figures.free_bytes;
+        plan = plan_memory(share, wanted, rank_figures.weight_bytes, 1, figures);
+        return runner_limits(plan);
+      }));
   const SchedulerLimits limits{.slots = plan.slots,
                                .max_step_tokens = plan.limits.max_tokens,
                                .first_tokens = backend.first_tokens(),
@@ -353,40 +410,37 @@ void bench_command(const BenchOptions& options) {
   }
   check_lengths(options, config);
   static_cast<void>(choose_kv_format(options.kv, config, file.name()));
-  const size_t weight_bytes = weights_to_load(file, config).bytes.size();
-  std::unique_ptr<Backend> backend = choose_backend(options.device, options.threads, weight_bytes);
-  const bool made_in_memory = random && backend->takes_memory_on_use();
-  if (made_in_memory) check_room_of_weights(file, *backend);
+  BenchDevices devices(options, file, config);
+  const Backend& backend = devices.backend();
+  const size_t weight_bytes = devices.weight_bytes();
+  const bool made_in_memory = random && backend.takes_memory_on_use();
+  if (made_in_memory) check_room_of_weights(file, backend);
   // A mapped file takes no memory that others could not have.
-  const bool is_mapped = !random && backend->takes_memory_on_use();
-  if (options.requests == 0) check_room(options, config, is_mapped ? 0 : weight_bytes, *backend);
+  const bool is_mapped = !random && backend.takes_memory_on_use();
+  if (options.requests == 0) check_room(options, config, is_mapped ? 0 : weight_bytes, backend);
   if (random) std::fprintf(stderr, "making random weights...\n");
   if (made_in_memory) random->make_all(check_interrupted);
   const std::string weights(format_name(config.weight_format));
-  const std::string activations(dtype_name(backend->activation_dtype(config.weight_format)));
+  const std::string activations(dtype_name(backend.activation_dtype(config.weight_format)));
   const size_t bytes_read = std::min(weight_bytes, kMostRead);
-  const Ceilings ceilings = measure_ceilings(*backend, config.weight_format, bytes_read);
+  const Ceilings ceilings = measure_ceilings(devices.backend(), config.weight_format, bytes_read);
   const Report report(options.json, {{"model", file.name()},
                                      {"weights", weights},
-                                     {"device", backend->description()},
+                                     {"device", devices.description()},
                                      {"version", FASTSTREAM_VERSION}});
   if (!options.json) {
-    print(printable(file.name()) + ", " + weights + ", " + backend->description() + ", " +
+    print(printable(file.name()) + ", " + weights + ", " + devices.description() + ", " +
           weights_text(config) + " of weights a step\n");
   }
   report_ceilings(ceilings, weights, activations, report);
   if (options.requests > 0) {
-    measure_scheduler(options, file, *backend, ceilings, report);
+    measure_scheduler(options, config, devices, ceilings, report);
     return;
   }
-  ProfilingBackend* profiling = nullptr;
-  if (options.profile) {
-    auto wrapped =
-        std::make_unique<ProfilingBackend>(std::move(backend), config.weight_format, bytes_read);
-    profiling = wrapped.get();
-    backend = std::move(wrapped);
-  }
-  Bench bench(file, options, *backend, profiling, ceilings, report);
+  ProfilingBackend* profiling = options.profile ? devices.profile(bytes_read) : nullptr;
+  Bench bench(devices.make_executor(
+                  [&](const ModelConfig&, const RankFigures&) { return limits(options); }),
+              options, profiling, ceilings, report);
   for (const Lengths& length : options.prompt) bench.measure_prefill(length.least);
   for (const int32_t depth : options.depth) {
     for (const int32_t count : options.sequences) bench.measure_decode(count, depth);

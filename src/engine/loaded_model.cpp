@@ -58,25 +58,25 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     link = &ranks->link();
   }
   const RankPlace rank = link == nullptr ? RankPlace{} : RankPlace{0, link->count()};
-  const auto make_plan = [&](const ModelConfig& share, const RankFigures& rank_figures) {
+  MemoryPlan plan;
+  const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
     BackendFigures figures = figures_of(*backend, config, kv);
     figures.free_bytes =
         static_cast<size_t>(static_cast<double>(rank_figures.free_bytes) * options.memory_part);
     if (options.memory > 0) figures.free_bytes = std::min(figures.free_bytes, options.memory);
-    return plan_memory(share, wanted, rank_figures.weight_bytes, max_logits, figures);
+    plan = plan_memory(share, wanted, rank_figures.weight_bytes, max_logits, figures);
+    return runner_limits(plan);
   };
-  MemoryPlan plan;
   place(device.device, device.threads, bytes_to_load(file, config, rank), options.load_progress,
         [&](const auto& progress) {
           if (link != nullptr) {
-            auto [of_ranks, executor] = lead_ranks(*link, file, config, *backend, device.device,
-                                                   options.exact_sums, make_plan, progress);
-            plan = of_ranks;
-            runner = std::make_unique<Runner>(std::move(executor));
+            runner =
+                std::make_unique<Runner>(lead_ranks(*link, file, config, *backend, device.device,
+                                                    options.exact_sums, choose_limits, progress));
           } else {
-            plan = make_plan(
+            const RunnerLimits limits = choose_limits(
                 config, {.free_bytes = backend->free_memory(), .weight_bytes = weight_bytes()});
-            runner = std::make_unique<Runner>(file, *backend, runner_limits(plan), progress);
+            runner = std::make_unique<Runner>(file, *backend, limits, progress);
           }
         });
   std::string description = backend->description();

@@ -186,23 +186,23 @@ RankThreads::~RankThreads() {
   threads_.clear();
 }
 
-RankedModel lead_ranks(RankLink& link, const ModelFile& file, const ModelConfig& config,
-                       Backend& backend, const std::string& device, bool exact,
-                       const std::function<MemoryPlan(const ModelConfig& share,
-                                                      const RankFigures& figures)>& make_plan,
-                       const std::function<void(size_t)>& progress) {
+std::unique_ptr<Executor> lead_ranks(
+    RankLink& link, const ModelFile& file, const ModelConfig& config, Backend& backend,
+    const std::string& device, bool exact,
+    const std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>&
+        choose_limits,
+    const std::function<void(size_t)>& progress) {
   link.tell(name_model(link, file));
   const RankFigures figures =
       exchange_figures(link, file, config, backend, memory_of(backend, device));
-  RankedModel model;
-  model.plan = make_plan(share_of(config, {link.count() - 1, link.count()}), figures);
   const DType activations = backend.activation_dtype(config.weight_format);
-  const Orders orders{.limits = runner_limits(model.plan),
-                      .sums = exact ? DType::f32 : activations};
+  Orders orders{.limits =
+                    choose_limits(share_of(config, {link.count() - 1, link.count()}), figures)};
+  // Terms of float16 might be out of its range, which those of the stream are not.
+  if (!exact && activations != DType::f32) orders.sums = DType::bf16;
   link.tell(bytes_of_value(orders));
-  model.executor = std::make_unique<RankedExecutor>(
-      load_share(link, file, config, backend, orders, progress), link);
-  return model;
+  return std::make_unique<RankedExecutor>(load_share(link, file, config, backend, orders, progress),
+                                          link);
 }
 
 }  // namespace faststream

@@ -59,20 +59,16 @@ struct RankFigures {
   size_t weight_bytes = 0;
 };
 
-/// What rank 0 has all ranks run.
-struct RankedModel {
-  MemoryPlan plan;
-  std::unique_ptr<Executor> executor;  ///< the link and the backend must outlive it
-};
-
 /// Of rank 0: has all ranks open the file and load their shares. device: the backend's.
-/// make_plan(share, figures) plans their memory: the largest share's. exact: sums over ranks are of
-/// float32 throughout. Throws Error where a rank cannot.
-RankedModel lead_ranks(RankLink& link, const ModelFile& file, const ModelConfig& config,
-                       Backend& backend, const std::string& device, bool exact,
-                       const std::function<MemoryPlan(const ModelConfig& share,
-                                                      const RankFigures& figures)>& make_plan,
-                       const std::function<void(size_t)>& progress);
+/// choose_limits(share, figures) says what each may hold: share is the largest one's description.
+/// exact: sums over ranks are of float32 throughout. Throws Error where a rank cannot. The link and
+/// the backend must outlive the executor.
+std::unique_ptr<Executor> lead_ranks(
+    RankLink& link, const ModelFile& file, const ModelConfig& config, Backend& backend,
+    const std::string& device, bool exact,
+    const std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>&
+        choose_limits,
+    const std::function<void(size_t)>& progress);
 
 /// What a runner may hold by a plan.
 RunnerLimits runner_limits(const MemoryPlan& plan);

@@ -24,8 +24,7 @@
 namespace faststream {
 namespace {
 
-const MemoryPlan kPlan{
-    .kv_tokens = 640, .kept_tokens = 640, .limits = {.max_tokens = 128, .max_logits = 128}};
+constexpr RunnerLimits kRankLimits{.n_pages = 20, .batch = {.max_tokens = 128, .max_logits = 128}};
 
 std::vector<int32_t> tokens_for(int32_t count, int32_t salt, int64_t vocab) {
   std::vector<int32_t> tokens;
@@ -95,15 +94,14 @@ TEST(Ranks, GiveTheLogitsOfOneDevice) {
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     const ModelConfig config = read_config(file);
     const auto alone = make_reference_backend();
-    Runner runner(file, *alone, runner_limits(kPlan), nullptr);
+    Runner runner(file, *alone, kRankLimits, nullptr);
     const std::vector<float> expected = logits_of(runner);
     for (const size_t n : {2, 3, 4}) {
       RankThreads ranks(std::vector<std::string>(n, "cpu"), static_cast<int32_t>(n));
       const auto backend = make_cpu_backend(1);
-      RankedModel model = lead_ranks(
+      Runner ranked(lead_ranks(
           ranks.link(), file, config, *backend, "cpu", false,
-          [](const ModelConfig&, const RankFigures&) { return kPlan; }, nullptr);
-      Runner ranked(std::move(model.executor));
+          [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
       EXPECT_LT(distance(logits_of(ranked), expected), 1e-4)
           << kind.name << " on " << n << " ranks";
     }

@@ -1,0 +1,38 @@
+// Sums over ranks: by the GPUs themselves where they reach each other's memory, else by their
+// hosts.
+#include <vector>
+
+#include "kernels/cpu/add_up.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/ranks/peer_sums.h"
+
+namespace faststream {
+
+struct CudaBackend::Ranks {
+  std::unique_ptr<PeerSums> peers;  // null: there are none
+  RankSums hosts;
+  std::vector<float> memory;  // for these
+};
+
+void CudaBackend::join(RankLink& link, DType sums) {
+  synchronize();
+  ranks_.reset(
+      new Ranks{.peers = PeerSums::make(link, sums), .hosts = RankSums(link, sums), .memory = {}});
+}
+
+void CudaBackend::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
+  if (share.rows == 0) return;
+  if (ranks_->peers && PeerSums::takes(share, out)) {
+    return ranks_->peers->add_up(queue(), share, output, out);
+  }
+  ranks_->memory.resize(static_cast<size_t>(share.rows * share.cols));
+  const size_t bytes = ranks_->memory.size() * sizeof(float);
+  copy_to_host(ranks_->memory.data(), share.data, bytes);
+  ranks_->hosts.add_up(ranks_->memory);
+  copy_to_device(share.data, ranks_->memory.data(), bytes);
+  norm(share, {}, output, out);
+}
+
+void CudaBackend::forget_ranks(Ranks* ranks) { delete ranks; }
+
+}  // namespace faststream

@@ -1,0 +1,312 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/ranks/peer_sums.h"
+#include "kernels/cuda/types.cuh"
+#include "support/hash.h"
+
+namespace faststream {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kMostBlocks = 64;
+constexpr int kEach = 8;  // elements of a thread
+// What a rank adds up at once: larger sums are taken in pieces.
+constexpr int64_t kSliceBytes = int64_t{8} << 20;
+// Larger ones, of more than two ranks, are added up by a piece on each rank.
+constexpr int64_t kLargestOneShot = int64_t{256} << 10;
+// A rank that has not come by then has died.
+constexpr uint64_t kPatience = 60'000'000'000;  // ns
+
+// A rank's memory: for each phase, rank and block the last turn whose terms are there; then, for
+// even turns and for odd ones, the terms. A rank writes terms of a turn after all have said that
+// theirs of the turn before are there, and so have read those of the turn before that.
+constexpr int64_t kFlagsBytes = 2 * kMostPeers * kMostBlocks * sizeof(uint32_t);
+constexpr int64_t kInboxBytes = 2 * kSliceBytes;
+constexpr int64_t kMemoryBytes = kFlagsBytes + 2 * kInboxBytes;
+
+struct Sum {
+  PeerMemory peers;
+  uint32_t turn = 0;
+  const float* share = nullptr;
+  int64_t eights = 0;  // of elements
+  float* out = nullptr;
+  int64_t cols = 0;
+  int64_t stride = 0;  // of out
+  bool adds = false;
+};
+
+__device__ uint32_t* flag_of(const Sum& sum, int owner, int phase, int rank) {
+  auto* flags = reinterpret_cast<uint32_t*>(sum.peers.of_rank[static_cast<size_t>(owner)]);
+  return flags + ((phase * kMostPeers + rank) * kMostBlocks + static_cast<int>(blockIdx.x));
+}
+
+__device__ std::byte* inbox_of(const Sum& sum, int owner) {
+  return sum.peers.of_rank[static_cast<size_t>(owner)] + kFlagsBytes + (sum.turn % 2) * kInboxBytes;
+}
+
+__device__ uint64_t now() {
+  uint64_t ns = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+  return ns;
+}
+
+/// Tells this block of every rank that what this one has written to its memory is there, and waits
+/// until all have said so.
+__device__ void meet(const Sum& sum, int phase) {
+  __syncthreads();
+  if (threadIdx.x < static_cast<unsigned>(sum.peers.count)) {
+    const int other = static_cast<int>(threadIdx.x);
+    __threadfence_system();
+    asm volatile(
+        "st.release.sys.global.u32 [%0], %1;" ::"l"(flag_of(sum, other, phase, sum.peers.rank)),
+        "r"(sum.turn)
+        : "memory");
+    const uint32_t* flag = flag_of(sum, sum.peers.rank, phase, other);
+    const uint64_t begin = now();
+    uint32_t turn = 0;
+    do {
+      asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(turn) : "l"(flag) : "memory");
+      if (now() - begin > kPatience) __trap();
+    } while (static_cast<int32_t>(turn - sum.turn) < 0);
+  }
+  __syncthreads();
+}
+
+// The terms that lie `pitch` eights from each other, added up in the order of ranks and rounded.
+template <typename T>
+__device__ void sum_terms(const T* terms, int64_t at, int64_t pitch, int count,
+                          float (&values)[kEach]) {
+#pragma unroll
+  for (float& value : values) value = 0;
+  for (int r = 0; r < count; ++r) {
+    alignas(16) T term[kEach];
+    const auto* from = reinterpret_cast<const uint4*>(terms + (r * pitch + at) * kEach);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof term / sizeof(uint4)); ++i) {
+      const uint4 raw = __ldcg(from + i);  // others have written it: not from the L1 cache
+      memcpy(reinterpret_cast<std::byte*>(term) + i * sizeof raw, &raw, sizeof raw);
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) values[i] += to_float(term[i]);
+  }
+#pragma unroll
+  for (float& value : values) value = to_float(from_float<T>(value));
+}
+
+__device__ void put(const Sum& sum, int64_t at, const float (&values)[kEach]) {
+  const int64_t element = at * kEach;
+  float* to = sum.out + element / sum.cols * sum.stride + element % sum.cols;
+  if (!sum.adds) return store_floats(values, to);
+  float before[kEach];
+  load_floats(to, before);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) before[i] += values[i];
+  store_floats(before, to);
+}
+
+// Of `count` things those of this block, of which a thread has every kThreads-th.
+template <typename Do>
+__device__ void for_own(int64_t count, Do what) {
+  const int64_t each = (count + gridDim.x - 1) / gridDim.x;
+  const int64_t first = blockIdx.x * each;
+  const int64_t end = min(first + each, count);
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) what(i);
+}
+
+// All terms go to all ranks.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) one_shot_kernel(Sum sum) {
+  begin_kernel();
+  const PeerMemory& peers = sum.peers;
+  for_own(sum.eights, [&](int64_t i) {
+    float values[kEach];
+    load_floats(sum.share + i * kEach, values);
+    for (int n = 0; n < peers.count; ++n) {
+      const int to = (peers.rank + n) % peers.count;
+      T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + peers.rank * sum.eights * kEach;
+      store_floats(values, terms + i * kEach);
+    }
+  });
+  meet(sum, 0);
+  const T* terms = reinterpret_cast<const T*>(inbox_of(sum, peers.rank));
+  for_own(sum.eights, [&](int64_t i) {
+    float values[kEach];
+    sum_terms(terms, i, sum.eights, peers.count, values);
+    put(sum, i, values);
+  });
+}
+
+// Each rank adds up a piece, which then goes to all.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) two_shot_kernel(Sum sum) {
+  begin_kernel();
+  const PeerMemory& peers = sum.peers;
+  const int64_t piece = (sum.eights + peers.count - 1) / peers.count;
+  const auto is_there = [&](int owner, int64_t i) { return owner * piece + i < sum.eights; };
+  const auto sums_of = [&](int owner) {
+    return reinterpret_cast<T*>(inbox_of(sum, owner) + kSliceBytes);
+  };
+  for_own(piece, [&](int64_t i) {
+    for (int n = 0; n < peers.count; ++n) {
+      const int to = (peers.rank + n) % peers.count;
+      if (!is_there(to, i)) continue;
+      float values[kEach];
+      load_floats(sum.share + (to * piece + i) * kEach, values);
+      T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + (peers.rank * piece + i) * kEach;
+      store_floats(values, terms);
+    }
+  });
+  meet(sum, 0);
+  const T* terms = reinterpret_cast<const T*>(inbox_of(sum, peers.rank));
+  for_own(piece, [&](int64_t i) {
+    if (!is_there(peers.rank, i)) return;
+    float values[kEach];
+    sum_terms(terms, i, piece, peers.count, values);
+    for (int n = 0; n < peers.count; ++n) {
+      const int to = (peers.rank + n) % peers.count;
+      store_floats(values, sums_of(to) + (peers.rank * piece + i) * kEach);
+    }
+  });
+  meet(sum, 1);
+  for_own(piece, [&](int64_t i) {
+    for (int owner = 0; owner < peers.count; ++owner) {
+      if (!is_there(owner, i)) continue;
+      float values[kEach];
+      sum_terms(sums_of(peers.rank), owner * piece + i, 0, 1, values);
+      put(sum, owner * piece + i, values);
+    }
+  });
+}
+
+template <typename T>
+void launch(const Queue& queue, const Sum& sum) {
+  const int64_t bytes = sum.eights * kEach * static_cast<int64_t>(sizeof(T));
+  const bool one_shot = sum.peers.count == 2 || bytes <= kLargestOneShot;
+  const int64_t each = one_shot ? sum.eights : (sum.eights + sum.peers.count - 1) / sum.peers.count;
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>((each + kThreads - 1) / kThreads, kMostBlocks));
+  queue.launch("adding up over ranks", one_shot ? one_shot_kernel<T> : two_shot_kernel<T>,
+               {blocks, kThreads}, sum);
+}
+
+// What ranks tell each other of their memory.
+struct Introduction {
+  uint64_t process = 0;  // hash of the host and the process
+  uint64_t host = 0;
+  uint64_t gpu = 0;  // hash of the GPU's name on its bus, and of the host
+  std::byte* address = nullptr;
+  int32_t device = 0;
+  cudaIpcMemHandle_t handle{};
+};
+
+// Whether all ranks say yes.
+bool all_agree(RankLink& link, bool own) {
+  const std::span<const std::byte> all = link.gather(std::as_bytes(std::span(&own, 1)));
+  return std::ranges::all_of(all, [](std::byte b) { return b != std::byte{0}; });
+}
+
+Introduction introduce(int device, std::byte* memory) {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  std::array<char, 64> bus{};
+  cuda_check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
+             "reading the GPU's properties");
+  const std::string name = host.data();
+  Introduction own{.process = stable_hash(name + ' ' + std::to_string(getpid())),
+                   .host = stable_hash(name),
+                   .gpu = stable_hash(name + ' ' + bus.data()),
+                   .address = memory,
+                   .device = device,
+                   .handle = {}};
+  if (cudaIpcGetMemHandle(&own.handle, memory) != cudaSuccess) cudaGetLastError();
+  return own;
+}
+
+// Where another rank's memory is for this one; null: out of reach.
+std::byte* reach(const Introduction& own, const Introduction& other) {
+  if (other.host != own.host || other.gpu == own.gpu) return nullptr;
+  if (other.process == own.process) {
+    int can = 0;
+    cuda_check(cudaDeviceCanAccessPeer(&can, own.device, other.device),
+               "reading what GPUs reach each other");
+    if (can == 0) return nullptr;
+    const cudaError_t status = cudaDeviceEnablePeerAccess(other.device, 0);
+    cudaGetLastError();
+    const bool is_on = status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled;
+    return is_on ? other.address : nullptr;
+  }
+  void* mapped = nullptr;
+  const cudaError_t status =
+      cudaIpcOpenMemHandle(&mapped, other.handle, cudaIpcMemLazyEnablePeerAccess);
+  cudaGetLastError();
+  return status == cudaSuccess ? static_cast<std::byte*>(mapped) : nullptr;
+}
+
+}  // namespace
+
+std::unique_ptr<PeerSums> PeerSums::make(RankLink& link, DType type) {
+  if (link.count() > kMostPeers) return nullptr;
+  int device = 0;
+  cuda_check(cudaGetDevice(&device), "reading the current GPU");
+  auto sums = std::unique_ptr<PeerSums>(new PeerSums(type));
+  sums->own_ = allocate_device(kMemoryBytes);
+  cuda_check(cudaMemset(sums->own_.get(), 0, kFlagsBytes), "clearing memory");
+  cuda_check(cudaDeviceSynchronize(), "clearing memory");
+  const Introduction own = introduce(device, sums->own_.get());
+  std::vector<Introduction> all(static_cast<size_t>(link.count()));
+  std::memcpy(all.data(), link.gather(std::as_bytes(std::span(&own, 1))).data(),
+              all.size() * sizeof(Introduction));
+  PeerMemory& peers = sums->peers_;
+  peers.rank = link.rank();
+  peers.count = link.count();
+  bool reaches_all = true;
+  for (size_t r = 0; r < all.size(); ++r) {
+    const bool is_own = r == static_cast<size_t>(peers.rank);
+    peers.of_rank[r] = is_own ? sums->own_.get() : reach(own, all[r]);
+    sums->is_mapped_[r] = peers.of_rank[r] != nullptr && all[r].process != own.process;
+    reaches_all = reaches_all && peers.of_rank[r] != nullptr;
+  }
+  if (!all_agree(link, reaches_all)) return nullptr;
+  return sums;
+}
+
+PeerSums::~PeerSums() {
+  for (size_t r = 0; r < is_mapped_.size(); ++r) {
+    if (is_mapped_[r]) cudaIpcCloseMemHandle(peers_.of_rank[r]);
+  }
+}
+
+bool PeerSums::takes(const Matrix& share, const Matrix& out) {
+  return share.cols % kEach == 0 && out.stride % kEach == 0 &&
+         reinterpret_cast<uintptr_t>(out.data) % sizeof(uint4) == 0;
+}
+
+void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output,
+                      const Matrix& out) {
+  const auto element = static_cast<int64_t>(dtype_size(type_));
+  const int64_t rows = std::max<int64_t>(1, kSliceBytes / element / share.cols - 1);
+  for (int64_t first = 0; first < share.rows; first += rows) {
+    const Matrix some = share.row_range(first, std::min(rows, share.rows - first));
+    const Sum sum{.peers = peers_,
+                  .turn = ++turn_,
+                  .share = static_cast<const float*>(some.data),
+                  .eights = some.rows * some.cols / kEach,
+                  .out = static_cast<float*>(out.row_range(first, some.rows).data),
+                  .cols = some.cols,
+                  .stride = out.stride,
+                  .adds = output == OutputMode::add};
+    if (type_ == DType::bf16) {
+      launch<__nv_bfloat16>(queue, sum);
+    } else {
+      launch<float>(queue, sum);
+    }
+  }
+}
+
+}  // namespace faststream
