@@ -8,8 +8,8 @@
 
 #include "cli/run_modes.h"
 #include "cli/setting_options.h"
-#include "engine/memory_plan.h"
 #include "engine/within.h"
+#include "program/device_options.h"
 #include "program/input.h"
 #include "program/option_values.h"
 #include "support/printable.h"
@@ -140,50 +140,6 @@ void add_generation_options(CLI::App& app, Request& request) {
                  "Language that it is translated into [the model's own]")
       ->group("Translation")
       ->type_name("LANG");
-}
-
-void add_device_options(CLI::App& app, EngineOptions& engine) {
-  constexpr const char* kGroup = "Device";
-  app.add_option("--device", engine.device,
-                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
-      ->group(kGroup)
-      ->capture_default_str();
-  app.add_option("-t,--threads", engine.threads, "CPU threads [all]")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number(1, 1024));
-  app.add_option(
-         "-c,--context", engine.context,
-         "Tokens of prompt and answer together, or at which --embed and --rank cut texts [the "
-         "model's, or what memory allows]")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number<int64_t>(1));
-  app.add_option(
-         "--slots", engine.slots,
-         "Sequences that --batch generates at once, up to 8192 [as device and memory allow]")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number(1, kMaxSlots));
-  app.add_option("--kv-tokens", engine.kv_tokens,
-                 "Tokens of KV cache for all of them [as memory allows]")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number<int64_t>(1));
-  app.add_option(
-         "--kv", engine.kv,
-         "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it takes "
-         "otherwise [16 bits]")
-      ->group(kGroup)
-      ->type_name("FORMAT")
-      ->check(CLI::IsMember({"int8", "fp8"}));
-  app.add_option(
-         "--chunk", engine.chunk,
-         "With --batch: prompt tokens that a step takes beside running sequences at most, 4 to "
-         "2048 [as many as take about 1 s]")
-      ->group(kGroup)
-      ->type_name("N")
-      ->check(whole_number(kMinChunk, kMaxStepTokens));
 }
 
 void add_output_options(CLI::App& app, RunOptions& options) {

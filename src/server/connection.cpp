@@ -48,7 +48,6 @@ Connection::Connection(ConnectionContext& context, IoThread& thread, std::unique
                        std::string peer)
     : context_(context), thread_(thread), stream_(std::move(stream)), peer_(std::move(peer)) {
   ++context_.n_connections;
-  thread_.connections().insert(this);
 }
 
 Connection::~Connection() {
@@ -57,6 +56,8 @@ Connection::~Connection() {
 }
 
 void Connection::start() {
+  state_ = State::beginning;
+  thread_.connections().insert(this);
   deadline_ = Clock::now() + context_.limits.headers;
   stream_->begin([self = shared_from_this()](const boost::system::error_code& error, size_t) {
     if (self->state_ == State::closed) return;
@@ -409,6 +410,7 @@ void Connection::check_deadline(Clock::time_point now) {
     case State::lingering:
       if (now > deadline_) close();
       return;
+    case State::made:
     case State::closed:
       return;
   }
@@ -421,8 +423,8 @@ void Connection::stop() {
 void Connection::close() {
   if (state_ == State::closed) return;
   const bool has_request = state_ == State::answering || (state_ == State::reading && parser_);
+  if (state_ != State::made) thread_.connections().erase(this);
   state_ = State::closed;
-  thread_.connections().erase(this);
   stream_->close();
   if (has_request) end_request(false);
   timeout_ = nullptr;

@@ -30,13 +30,13 @@ struct ConnectionContext {
   std::function<void(const std::shared_ptr<Connection>& connection, HttpRequest request)> handle;
   /// Told of each request that was answered or given up. May be empty.
   std::function<void(const AccessRecord& record)> log;
-  std::atomic<size_t> n_connections = 0;
-  std::atomic<size_t> n_requests = 0;  ///< being read or answered
-  std::atomic<size_t> body_bytes = 0;  ///< of all requests that are there
-  std::atomic<bool> stopping = false;  ///< a connection ends after the request that it has
+  std::atomic<size_t> n_connections = 0;  ///< from when they are made
+  std::atomic<size_t> n_requests = 0;     ///< being read or answered
+  std::atomic<size_t> body_bytes = 0;     ///< of all requests that are there
+  std::atomic<bool> stopping = false;     ///< a connection ends after the request that it has
 };
 
-/// Belongs to its IoThread, which alone calls its members.
+/// Belongs to its IoThread, which alone calls its members once it is made.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -89,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   enum class State {
+    made,  // the thread does not know of it yet
     beginning,
     reading,    // a request, or waiting for one
     answering,  // a request that is read
@@ -118,7 +119,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   IoThread& thread_;
   std::unique_ptr<Stream> stream_;
   std::string peer_;
-  State state_ = State::beginning;
+  State state_ = State::made;
   Clock::time_point deadline_ = {};  // of reading and lingering
   Clock::time_point since_ = {};     // of reading: when it began to wait for a request
 

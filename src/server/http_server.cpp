@@ -181,12 +181,10 @@ void HttpServer::take(Socket socket, std::string peer, IoThread& thread) {
     socket.write_some(asio::buffer(kFull.data(), kFull.size()), ignored);
     return;
   }
-  auto shared = std::make_shared<Socket>(std::move(socket));
-  thread.post([this, shared, peer = std::move(peer), &thread] {
-    auto stream =
-        tls_ ? make_tls_stream(std::move(*shared), *tls_) : make_stream(std::move(*shared));
-    std::make_shared<Connection>(context_, thread, std::move(stream), peer)->start();
-  });
+  auto stream = tls_ ? make_tls_stream(std::move(socket), *tls_) : make_stream(std::move(socket));
+  auto connection =
+      std::make_shared<Connection>(context_, thread, std::move(stream), std::move(peer));
+  thread.post([connection = std::move(connection)] { connection->start(); });
 }
 
 void HttpServer::stop_accepting() {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <system_error>
 
-#include "engine/memory_plan.h"
+#include "program/device_options.h"
 #include "program/option_values.h"
 #include "support/error.h"
 #include "support/printable.h"
@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kNetwork = "Network";
 constexpr const char* kLimits = "Limits";
-constexpr const char* kDevice = "Device";
 
 CLI::Option* add_bytes(CLI::App& app, const std::string& name, size_t& bytes,
                        const std::string& help, const char* group) {
@@ -117,50 +116,14 @@ void add_limit_options(CLI::App& app, ServeOptions& options) {
             "The longest body of a request, such as 500K [16M]", kLimits);
 }
 
-void add_device_options(CLI::App& app, ServeOptions& options) {
-  EngineOptions& engine = options.engine;
-  app.add_option("--device", engine.device,
-                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
-      ->group(kDevice)
-      ->capture_default_str();
-  app.add_option("-t,--threads", engine.threads, "CPU threads of a model [all]")
-      ->group(kDevice)
-      ->type_name("N")
-      ->check(whole_number(1, 1024));
-  app.add_option("-c,--context", engine.context,
-                 "Tokens of prompt and answer together, or at which encoders cut texts [the "
-                 "model's, or what memory allows]")
-      ->group(kDevice)
-      ->type_name("N")
-      ->check(whole_number<int64_t>(1));
-  app.add_option("--slots", engine.slots,
-                 "Sequences that each model generates at once, up to 8192 [as device and memory "
-                 "allow]")
-      ->group(kDevice)
-      ->type_name("N")
-      ->check(whole_number(1, kMaxSlots));
-  app.add_option("--kv-tokens", engine.kv_tokens,
-                 "Tokens of KV cache for all of a model's sequences [as memory allows]")
-      ->group(kDevice)
-      ->type_name("N")
-      ->check(whole_number<int64_t>(1));
-  app.add_option("--kv", engine.kv,
-                 "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it "
-                 "takes otherwise [16 bits]")
-      ->group(kDevice)
-      ->type_name("FORMAT")
-      ->check(CLI::IsMember({"int8", "fp8"}));
-  app.add_option("--chunk", engine.chunk,
-                 "Prompt tokens that a step takes beside running sequences at most, 4 to 2048 [as "
-                 "many as take about 1 s]")
-      ->group(kDevice)
-      ->type_name("N")
-      ->check(whole_number(kMinChunk, kMaxStepTokens));
+void add_model_options(CLI::App& app, EngineOptions& engine) {
+  add_device_options(app, engine);
   add_bytes(app, "--memory", engine.memory,
-            "Memory for weights and KV caches of all models, such as 12G [what is free]", kDevice);
+            "Memory for weights and KV caches of all models, such as 12G [what is free]",
+            kDeviceGroup);
   app.add_option("--chat-template", engine.chat_template,
                  "Format of conversations: a built-in name or a file (Jinja) [each model's own]")
-      ->group(kDevice)
+      ->group(kDeviceGroup)
       ->type_name("NAME|FILE")
       ->check(named_file());
 }
@@ -203,7 +166,7 @@ void add_serve_options(CLI::App& app, ServeOptions& options) {
       ->allow_extra_args(false);
   add_network_options(app, options);
   add_limit_options(app, options);
-  add_device_options(app, options);
+  add_model_options(app, options.engine);
   app.footer(R"(
 Routes: POST /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /v1/rerank,
 /tokenize and /detokenize; GET /v1/models, /health, /metrics (Prometheus) and / (a chat page).

@@ -1,7 +1,11 @@
 // faststream-serve among clients that break the protocol, send slowly, read nothing, or go away.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 
 #include "cli/http_client.h"
@@ -51,6 +55,38 @@ size_t resident_memory(pid_t pid) {
     if (line.starts_with("VmRSS:")) return std::stoul(line.substr(6));
   }
   return 0;
+}
+
+ptrdiff_t open_files(pid_t pid) {
+  const std::filesystem::directory_iterator files("/proc/" + std::to_string(pid) + "/fd");
+  return std::distance(files, std::filesystem::directory_iterator());
+}
+
+// Does `work`, and expects that all of it is gone then: requests, connections' files, and memory
+// but for what an allocator keeps.
+template <typename Work>
+void expect_no_trace(const Server& server, const Work& work) {
+  ASSERT_TRUE(becomes_idle(server));
+  const ptrdiff_t files = open_files(server.pid());
+  const size_t memory = resident_memory(server.pid());
+  work();
+  EXPECT_TRUE(becomes_idle(server));
+  EXPECT_TRUE(comes_to_hold([&] { return open_files(server.pid()) <= files; }))
+      << open_files(server.pid()) << " files are open, " << files << " were before";
+  EXPECT_LT(resident_memory(server.pid()), memory + (100 << 10));
+  EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"x","max_tokens":1})").status, 200);
+}
+
+using Clients = std::vector<std::unique_ptr<HttpClient>>;
+
+// Clients of endless streams.
+Clients stream_to(uint16_t port, int count) {
+  Clients clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<HttpClient>(port));
+    clients.back()->send(Server::request("/v1/completions", endless(R"(,"stream":true)")));
+  }
+  return clients;
 }
 
 TEST(ServeHostile, RequestsThatTwoServersReadDifferentlyEndTheConnection) {
@@ -177,6 +213,54 @@ TEST(ServeHostile, ClientsThatGoAwayCancelTheirRequests) {
   EXPECT_TRUE(is_well());
 }
 
+TEST(ServeHostile, StreamsThatAreLeftByTheHundredLeaveNothing) {
+  expect_no_trace(victim(), [] {
+    for (int round = 0; round < 75; ++round) {  // as many as there are slots
+      for (const auto& client : stream_to(victim().port(), 8)) client->receive_until("data: ");
+    }
+  });
+}
+
+TEST(ServeHostile, KilledClientsLeaveNothing) {
+  expect_no_trace(victim(), [] {
+    Clients clients = stream_to(victim().port(), 100);
+    const pid_t holder = fork();
+    ASSERT_GE(holder, 0);
+    if (holder == 0) {
+      for (;;) pause();
+    }
+    clients.clear();
+    EXPECT_TRUE(becomes_busy(victim()));
+    kill(holder, SIGKILL);
+    waitpid(holder, nullptr, 0);
+  });
+}
+
+TEST(ServeHostile, TenThousandConnectionsDoNotKeepOthersWaiting) {
+  constexpr rlim_t kMost = 9900;
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const rlim_t before = files.rlim_cur;
+  if (files.rlim_max < kMost + 200) GTEST_SKIP() << "the system lets us open too few files";
+  files.rlim_cur = std::max(before, kMost + 200);
+  setrlimit(RLIMIT_NOFILE, &files);
+  const Server crowded({"--log", "none"});
+  expect_no_trace(crowded, [&] {
+    const size_t memory = resident_memory(crowded.pid());
+    Clients idle;
+    for (rlim_t i = 0; i < kMost; ++i) {
+      idle.push_back(std::make_unique<HttpClient>(crowded.port()));
+      idle.back()->send("GET /health HT");
+    }
+    const auto n_connections = [&] { return crowded.metric("num_connections"); };
+    EXPECT_TRUE(comes_to_hold([&] { return n_connections() > static_cast<double>(kMost); }));
+    EXPECT_EQ(crowded.post("/v1/completions", R"({"prompt":"x","max_tokens":1})").status, 200);
+    EXPECT_LT(resident_memory(crowded.pid()), memory + (kMost * 64));  // KB
+  });
+  files.rlim_cur = before;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 TEST(ServeHostile, MoreRequestsThanMayWaitAreTurnedAway) {
   HttpClient first(victim().port());
   first.send(Server::request("/v1/completions", endless(R"(,"n":128,"stream":true)")));
@@ -218,12 +302,14 @@ TEST(ServeHostile, SlowClientsDoNotKeepOthersWaiting) {
 
 TEST(ServeHostile, ConnectionsAreBounded) {
   const Server few({"--max-connections", "20", "--log", "none"});
-  std::vector<std::unique_ptr<HttpClient>> held;
-  for (int i = 0; i < 60; ++i) {
+  Clients held;
+  for (int i = 0; i < 200; ++i) {
     held.push_back(std::make_unique<HttpClient>(few.port()));
     held.back()->send("GET ");
   }
   EXPECT_EQ(few.get("/health").status, 503);
+  const auto refused = [](const auto& client) { return client->receive_some(0); };
+  EXPECT_EQ(std::count_if(held.begin(), held.end(), refused), 180);
   held.clear();  // which the server has to see
   EXPECT_TRUE(comes_to_hold([&] { return few.get("/health").status == 200; }));
 }

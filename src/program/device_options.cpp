@@ -1,0 +1,51 @@
+#include "program/device_options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+
+#include "engine/memory_plan.h"
+#include "program/option_values.h"
+
+namespace faststream {
+
+void add_device_options(CLI::App& app, EngineOptions& engine) {
+  app.add_option("--device", engine.device,
+                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
+      ->group(kDeviceGroup)
+      ->capture_default_str();
+  app.add_option("-t,--threads", engine.threads, "CPU threads of a model [all]")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(1, 1024));
+  app.add_option("-c,--context", engine.context,
+                 "Tokens of prompt and answer together, or at which encoders cut texts [the "
+                 "model's, or what memory allows]")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number<int64_t>(1));
+  app.add_option("--slots", engine.slots,
+                 "Sequences that a model generates at once, up to 8192 [as device and memory "
+                 "allow]")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(1, kMaxSlots));
+  app.add_option("--kv-tokens", engine.kv_tokens,
+                 "Tokens of KV cache for all of a model's sequences [as memory allows]")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number<int64_t>(1));
+  app.add_option("--kv", engine.kv,
+                 "Keep the KV cache of whole texts in eight bits, int8 or fp8, half of what it "
+                 "takes otherwise [16 bits]")
+      ->group(kDeviceGroup)
+      ->type_name("FORMAT")
+      ->check(CLI::IsMember({"int8", "fp8"}));
+  app.add_option("--chunk", engine.chunk,
+                 "Prompt tokens that a step takes beside running sequences at most, 4 to 2048 [as "
+                 "many as take about 1 s]")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(kMinChunk, kMaxStepTokens));
+}
+
+}  // namespace faststream
