@@ -40,7 +40,7 @@ void add_up(const Pass& pass, bool is_shared, OutputMode output, const Matrix& o
   if (!is_shared) return product(output, out);
   const Matrix share = pass.memory.share.first_rows(out.rows);
   product(OutputMode::store, share);
-  pass.backend.add_up(share, output, out);
+  pass.backend.sum_over_ranks(share, output, out);
 }
 
 /// Of the rope, or without columns where nothing rotates.

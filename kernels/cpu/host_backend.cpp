@@ -116,8 +116,8 @@ void HostBackend::copy_to_host(void* host, const void* device, size_t bytes) {
 
 void HostBackend::join(RankLink& link, DType sums) { sums_.emplace(link, sums); }
 
-void HostBackend::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
-  require(sums_.has_value(), "add_up: the backend has not joined others");
+void HostBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {
+  require(sums_.has_value(), "sum_over_ranks: the backend has not joined others");
   sums_->add_up(share, output, out);
 }
 

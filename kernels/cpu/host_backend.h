@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "kernels/cpu/add_up.h"
+#include "kernels/cpu/sum_over_ranks.h"
 
 namespace faststream {
 
@@ -32,7 +32,7 @@ class HostBackend : public Backend {
   BatchView upload(const Batch& batch) override;
   std::unique_ptr<Choices> choose(const Matrix& logits, std::span<const SamplingRow> rules) final;
   void join(RankLink& link, DType sums) override;
-  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override;
+  void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void note_time() override;
   std::vector<double> take_times() override;
 

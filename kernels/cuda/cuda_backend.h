@@ -92,7 +92,7 @@ class CudaBackend final : public Backend {
             const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
             const Matrix& out) override;
   void join(RankLink& link, DType sums) override;
-  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override;
+  void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
@@ -154,7 +154,7 @@ class CudaBackend final : public Backend {
   bool multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
                           const Queue& queue);  // linear.cu
 
-  struct Ranks;  // add_up.cu
+  struct Ranks;  // sum_over_ranks.cu
   static void forget_ranks(Ranks* ranks);
 
   int device_;

@@ -173,10 +173,10 @@ class ForwardingBackend : public Backend {
     after("scan");
   }
   void join(RankLink& link, DType sums) override { backend_->join(link, sums); }
-  void add_up(const Matrix& share, OutputMode output, const Matrix& out) override {
-    before("add up over ranks");
-    backend_->add_up(share, output, out);
-    after("add up over ranks");
+  void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override {
+    before("sum over ranks");
+    backend_->sum_over_ranks(share, output, out);
+    after("sum over ranks");
   }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     before("gather_rows");

@@ -92,7 +92,9 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--kv", options.kv, "The KV cache of whole texts: int8 or fp8 [16 bits]")
       ->type_name("FORMAT")
       ->check(CLI::IsMember({"int8", "fp8"}));
-  app.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  app.add_option("--device", options.device,
+                 "auto, cpu, cuda or cuda:N; or several, cuda:0,1, that run the model together")
+      ->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
       ->check(whole_number(1, 1024));
   app.add_option("--prompt", options.prompt,

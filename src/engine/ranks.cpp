@@ -134,6 +134,10 @@ std::vector<std::string> device_names(const std::string& devices) {
     names.push_back(std::move(name));
     at = comma + 1;
   }
+  if (names.size() > kMostRanks) {
+    throw UsageError("--device " + devices + ": a model runs on " + std::to_string(kMostRanks) +
+                     " devices at most");
+  }
   return names;
 }
 

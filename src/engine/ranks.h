@@ -18,8 +18,11 @@
 
 namespace faststream {
 
+/// Ranks that can run a model together.
+inline constexpr int kMostRanks = 64;
+
 /// "cuda:0,1" as {"cuda:0", "cuda:1"}, "cpu,cpu" as {"cpu", "cpu"}; most often one. Throws
-/// UsageError for an empty name among several.
+/// UsageError for an empty name among several, or too many.
 std::vector<std::string> device_names(const std::string& devices);
 
 /// Where a rank computes.

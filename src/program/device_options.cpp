@@ -2,17 +2,33 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <string>
 
 #include "engine/memory_plan.h"
+#include "engine/ranks.h"
 #include "program/option_values.h"
 
 namespace faststream {
 
 void add_device_options(CLI::App& app, EngineOptions& engine) {
   app.add_option("--device", engine.device,
-                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N")
+                 "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N; or "
+                 "several, cuda:0,1, that run the model together")
       ->group(kDeviceGroup)
       ->capture_default_str();
+  const auto use_gpus = [&engine](const int& n) {
+    engine.device = "cuda:0";
+    for (int gpu = 1; gpu < n; ++gpu) engine.device += ',' + std::to_string(gpu);
+  };
+  app.add_option_function<int>("--gpus", use_gpus,
+                               "The first N GPUs: the same as --device cuda:0,1,...")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(1, kMostRanks))
+      ->excludes("--device");
+  app.add_flag("--exact-sums", engine.exact_sums,
+               "Add up in 32 bits what several devices have computed, not in 16: slower")
+      ->group(kDeviceGroup);
   app.add_option("-t,--threads", engine.threads, "CPU threads of a model [all]")
       ->group(kDeviceGroup)
       ->type_name("N")

@@ -18,7 +18,7 @@ constexpr int kMostBlocks = 64;
 constexpr int kEach = 8;  // elements of a thread
 // What a rank adds up at once: larger sums are taken in pieces.
 constexpr int64_t kSliceBytes = int64_t{8} << 20;
-// Larger ones, of more than two ranks, are added up by a piece on each rank.
+// Of larger ones each rank adds up a piece.
 constexpr int64_t kLargestOneShot = int64_t{256} << 10;
 // A rank that has not come by then has died.
 constexpr uint64_t kPatience = 60'000'000'000;  // ns
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) two_shot_kernel(Sum sum) {
 template <typename T>
 void launch(const Queue& queue, const Sum& sum) {
   const int64_t bytes = sum.eights * kEach * static_cast<int64_t>(sizeof(T));
-  const bool one_shot = sum.peers.count == 2 || bytes <= kLargestOneShot;
+  const bool one_shot = bytes <= kLargestOneShot;
   const int64_t each = one_shot ? sum.eights : (sum.eights + sum.peers.count - 1) / sum.peers.count;
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>((each + kThreads - 1) / kThreads, kMostBlocks));

@@ -4,16 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "bench/random_model.h"
+#include "engine/device.h"
 #include "engine/engine.h"
 #include "engine/load_weights.h"
 #include "engine/runner.h"
 #include "engine/source.h"
 #include "models/shares.h"
+#include "ranks/local_link.h"
 #include "support/error.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/logits_distance.h"
@@ -86,25 +89,113 @@ std::vector<Kind> kinds() {
           {"translator", small_translator()}};
 }
 
-TEST(Ranks, GiveTheLogitsOfOneDevice) {
+// devices: of the ranks; alone: of the one that they are compared with.
+void expect_logits_of_one_device(const std::vector<std::vector<std::string>>& devices,
+                                 const std::string& alone_on) {
   for (Kind& kind : kinds()) {
     set_formats(kind.config, WeightFormat::f32, WeightFormat::f32, WeightFormat::f32);
     kind.config.formats.clear();
     const ModelImage image = bench::make_random_model(kind.config, 7);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     const ModelConfig config = read_config(file);
-    const auto alone = make_reference_backend();
+    const auto alone = choose_backend(alone_on, 1, 0);
     Runner runner(file, *alone, kRankLimits, nullptr);
     const std::vector<float> expected = logits_of(runner);
-    for (const size_t n : {2, 3, 4}) {
-      RankThreads ranks(std::vector<std::string>(n, "cpu"), static_cast<int32_t>(n));
-      const auto backend = make_cpu_backend(1);
+    for (const std::vector<std::string>& names : devices) {
+      RankThreads ranks(names, static_cast<int32_t>(names.size()));
+      const auto backend = choose_backend(names.front(), 1, 0);
       Runner ranked(lead_ranks(
-          ranks.link(), file, config, *backend, "cpu", false,
+          ranks.link(), file, config, *backend, names.front(), false,
           [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
       EXPECT_LT(distance(logits_of(ranked), expected), 1e-4)
-          << kind.name << " on " << n << " ranks";
+          << kind.name << " on " << names.size() << " ranks";
     }
+  }
+}
+
+TEST(Ranks, GiveTheLogitsOfOneDevice) {
+  expect_logits_of_one_device({{"cpu", "cpu"}, {"cpu", "cpu", "cpu"}, {"cpu", "cpu", "cpu", "cpu"}},
+                              "cpu");
+}
+
+// Two with a GPU each, if there are two, and several that share one: their hosts add up.
+std::vector<std::vector<std::string>> ranks_on_gpus() {
+  std::vector<std::vector<std::string>> devices = {{"cuda:0", "cuda:0"},
+                                                   {"cuda:0", "cuda:0", "cuda:0"}};
+  if (cuda_device_count() > 1) devices.push_back({"cuda:0", "cuda:1"});
+  return devices;
+}
+
+TEST(RanksCuda, GiveTheLogitsOfOneDevice) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  expect_logits_of_one_device(ranks_on_gpus(), "cuda");
+}
+
+// The sums themselves, of all sizes and into rows with gaps: of what rank r gives, 1 + r times
+// something, in float32.
+void expect_sums(const std::vector<std::string>& devices, DType type) {
+  const auto links = make_local_links(static_cast<int>(devices.size()));
+  const auto check = [&](size_t rank) {
+    const auto backend = choose_backend(devices[rank], 1, 0);
+    backend->join(*links[rank], type);
+    for (const auto& [rows, cols, stride] : std::vector<std::array<int64_t, 3>>{{1, 8, 8},
+                                                                                {1, 4096, 4096},
+                                                                                {3, 72, 80},
+                                                                                {7, 52, 52},
+                                                                                {64, 4096, 4096},
+                                                                                {300, 8192, 16384},
+                                                                                {5, 131, 140}}) {
+      const auto numbers = [&](int64_t n) {
+        std::vector<float> values(static_cast<size_t>(n));
+        for (size_t i = 0; i < values.size(); ++i) {
+          values[i] = static_cast<float>(i % 61) - 30;  // exact in 16 bits, and so are the sums
+        }
+        return values;
+      };
+      std::vector<float> share = numbers(rows * cols);
+      for (float& x : share) x *= static_cast<float>(1 + rank);
+      const std::vector<float> before = numbers(rows * stride);
+      const Buffer share_memory = backend->allocate(share.size() * sizeof(float));
+      const Buffer out_memory = backend->allocate(before.size() * sizeof(float));
+      const Matrix out = Matrix(out_memory.get(), DType::f32, rows, stride).columns(0, cols);
+      for (const OutputMode output : {OutputMode::add, OutputMode::store, OutputMode::add}) {
+        backend->copy_to_device(share_memory.get(), share.data(), share.size() * sizeof(float));
+        backend->copy_to_device(out_memory.get(), before.data(), before.size() * sizeof(float));
+        backend->sum_over_ranks(Matrix(share_memory.get(), DType::f32, rows, cols), output, out);
+        std::vector<float> after(before.size());
+        backend->copy_to_host(after.data(), out_memory.get(), after.size() * sizeof(float));
+        const auto n = static_cast<float>(devices.size());
+        const float factor = n * (n + 1) / 2;
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < stride; ++c) {
+            const auto at = static_cast<size_t>(r * stride + c);
+            const float sum = c < cols ? factor / static_cast<float>(1 + rank) *
+                                             share[static_cast<size_t>(r * cols + c)]
+                                       : 0;
+            const float kept = output == OutputMode::add || c >= cols ? before[at] : 0;
+            ASSERT_EQ(after[at], kept + sum) << rows << " rows, row " << r << ", column " << c;
+          }
+        }
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&check, rank] { check(rank); });
+  }
+}
+
+TEST(Ranks, AddUpWhatEachGives) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    expect_sums({"cpu", "cpu"}, type);
+    expect_sums({"cpu", "cpu", "cpu"}, type);
+  }
+}
+
+TEST(RanksCuda, AddUpWhatEachGives) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const std::vector<std::string>& devices : ranks_on_gpus()) {
+    for (const DType type : {DType::f32, DType::bf16}) expect_sums(devices, type);
   }
 }
 
@@ -130,6 +221,14 @@ std::vector<std::vector<std::vector<int32_t>>> texts_on(const std::filesystem::p
   std::vector<std::vector<std::vector<int32_t>>> texts;
   for (std::future<Result>& result : results) texts.push_back(samples_of(result.get()));
   return texts;
+}
+
+TEST(RanksCuda, GiveTheTextsOfOneDevice) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const std::filesystem::path model = engine_model_of(engine_shape(WeightFormat::f32), "ranks-f32");
+  const auto expected = texts_on(model, "cuda:0");
+  EXPECT_EQ(texts_on(model, "cuda:0,0"), expected);
+  if (cuda_device_count() > 1) EXPECT_EQ(texts_on(model, "cuda:0,1"), expected);
 }
 
 // Greedy ones and drawn ones, in company, with common beginnings and preempted.

@@ -2,7 +2,7 @@
 // hosts.
 #include <vector>
 
-#include "kernels/cpu/add_up.h"
+#include "kernels/cpu/sum_over_ranks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/ranks/peer_sums.h"
 
@@ -20,7 +20,7 @@ void CudaBackend::join(RankLink& link, DType sums) {
       new Ranks{.peers = PeerSums::make(link, sums), .hosts = RankSums(link, sums), .memory = {}});
 }
 
-void CudaBackend::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
+void CudaBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {
   if (share.rows == 0) return;
   if (ranks_->peers && PeerSums::takes(share, out)) {
     return ranks_->peers->add_up(queue(), share, output, out);

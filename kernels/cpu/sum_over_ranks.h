@@ -11,7 +11,7 @@
 
 namespace faststream {
 
-/// See Backend::join() and add_up(). Small sums go to all ranks, each of which adds them up; of
+/// See Backend::join() and sum_over_ranks(). Small sums go to all ranks, each of which adds them up; of
 /// larger ones each rank adds up a piece, which then goes to all. In both cases terms are added in
 /// the order of ranks in float32, from terms of the type `sums`, and the result is rounded to it:
 /// what a row's sums are does not depend on how many other rows there are.

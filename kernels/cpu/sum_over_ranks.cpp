@@ -1,4 +1,4 @@
-#include "kernels/cpu/add_up.h"
+#include "kernels/cpu/sum_over_ranks.h"
 
 #include <algorithm>
 #include <cstring>
