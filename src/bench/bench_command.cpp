@@ -114,6 +114,14 @@ void check_room(const BenchOptions& options, const ModelConfig& config, size_t w
       "--depth");
 }
 
+RunnerLimits limits_of(const BenchOptions& options) {
+  return {.n_pages = static_cast<int32_t>(pages_of(options)),
+          .batch = {.max_tokens = std::max(
+                        {longest_prompt(options), most(options.sequences), kMaxStepTokens}),
+                    .max_logits = most(options.sequences)},
+          .kv = *kv_format_from_name(options.kv)};
+}
+
 // Prompts and sequences that generate together, one after the other.
 class Bench {
  public:
@@ -197,14 +205,6 @@ class Bench {
   }
 
  private:
-  static RunnerLimits limits(const BenchOptions& options) {
-    return {.n_pages = static_cast<int32_t>(pages_of(options)),
-            .batch = {.max_tokens = std::max(
-                          {longest_prompt(options), most(options.sequences), kMaxStepTokens}),
-                      .max_logits = most(options.sequences)},
-            .kv = *kv_format_from_name(options.kv)};
-  }
-
   // Sequences of `depth` tokens, each with pages of its own: one is computed and copied.
   std::vector<Sequence> make_sequences(int32_t count, int32_t depth) {
     std::vector<Sequence> sequences(1);
@@ -439,7 +439,7 @@ void bench_command(const BenchOptions& options) {
   }
   ProfilingBackend* profiling = options.profile ? devices.profile(bytes_read) : nullptr;
   Bench bench(devices.make_executor(
-                  [&](const ModelConfig&, const RankFigures&) { return limits(options); }),
+                  [&](const ModelConfig&, const RankFigures&) { return limits_of(options); }),
               options, profiling, ceilings, report);
   for (const Lengths& length : options.prompt) bench.measure_prefill(length.least);
   for (const int32_t depth : options.depth) {

@@ -228,7 +228,9 @@ TEST(RanksCuda, GiveTheTextsOfOneDevice) {
   const std::filesystem::path model = engine_model_of(engine_shape(WeightFormat::f32), "ranks-f32");
   const auto expected = texts_on(model, "cuda:0");
   EXPECT_EQ(texts_on(model, "cuda:0,0"), expected);
-  if (cuda_device_count() > 1) EXPECT_EQ(texts_on(model, "cuda:0,1"), expected);
+  if (cuda_device_count() > 1) {
+    EXPECT_EQ(texts_on(model, "cuda:0,1"), expected);
+  }
 }
 
 // Greedy ones and drawn ones, in company, with common beginnings and preempted.
