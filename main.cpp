@@ -2,6 +2,7 @@
 
 #include "cli/run_command.h"
 #include "cli/run_options.h"
+#include "program/processes.h"
 #include "program/program.h"
 
 int main(int argc, char** argv) {
@@ -9,5 +10,8 @@ int main(int argc, char** argv) {
   return faststream::run_program(
       "faststream-run", argc, argv,
       [&](CLI::App& app) { faststream::cli::add_run_options(app, options); },
-      [&] { faststream::cli::run_command(options); });
+      [&] {
+        faststream::run_in_processes(options.engine,
+                                     [&] { faststream::cli::run_command(options); });
+      });
 }

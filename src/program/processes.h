@@ -1,0 +1,16 @@
+// A program that several processes run together.
+#pragma once
+
+#include <functional>
+
+#include "engine/options.h"
+
+namespace faststream {
+
+/// Calls command(), with `engine` set so that its models run on all processes that mpirun has
+/// started, if it was started so. Then one of them, rank 0, calls it; the others compute for it,
+/// and see neither input nor output. On a machine with GPUs each rank has one, unless
+/// engine.device says otherwise.
+void run_in_processes(EngineOptions& engine, const std::function<void()>& command);
+
+}  // namespace faststream
