@@ -422,8 +422,9 @@ nb::dict perplexity(const std::string& path, const std::string& text,
 }
 
 EngineOptions engine_options(std::string device, int32_t threads, int64_t context, int32_t slots,
-                             int64_t kv_tokens, std::string kv, size_t memory, int32_t chunk,
+                             int64_t kv_tokens, std::string kv, int64_t memory, int32_t chunk,
                              std::string chat_template) {
+  if (memory < 0) throw UsageError("--memory " + std::to_string(memory) + ": give bytes, or 0");
   return {.device = std::move(device),
           .threads = threads,
           .context = context,
@@ -431,7 +432,7 @@ EngineOptions engine_options(std::string device, int32_t threads, int64_t contex
           .slots_for_search = true,
           .kv_tokens = kv_tokens,
           .kv = std::move(kv),
-          .memory = memory,
+          .memory = static_cast<size_t>(memory),
           .chunk = chunk,
           .chat_template = std::move(chat_template)};
 }
@@ -459,7 +460,7 @@ NB_MODULE(_native, module) {
   nb::class_<NativeEngine>(module, "NativeEngine")
       .def(nb::new_([](const std::string& path, std::string device, int32_t threads,
                        int64_t context, int32_t slots, int64_t kv_tokens, std::string kv,
-                       size_t memory, int32_t chunk, std::string chat_template) {
+                       int64_t memory, int32_t chunk, std::string chat_template) {
              return std::make_shared<NativeEngine>(
                  path, engine_options(std::move(device), threads, context, slots, kv_tokens,
                                       std::move(kv), memory, chunk, std::move(chat_template)));

@@ -176,7 +176,7 @@ def test_interpreters_end_with_engines_alive():
 
 
 def test_import_is_quick():
-    script = "import time; b = time.monotonic(); import faststream; print(time.monotonic() - b)"
+    script = "import time; b = time.process_time(); import faststream; print(time.process_time() - b)"
     times = [
         float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout)
         for _ in range(5)
@@ -281,7 +281,8 @@ def test_prompts_may_be_of_any_numbers_and_iterators(engine):
 def test_engines_say_what_their_arguments_may_be():
     for wrong, says in (
         ({"threads": -1}, "^threads -1: give 1 to 1024"), ({"threads": 2**40}, "^threads .* out of range"),
-        ({"slots": 10**9}, "^slots "), ({"memory": 2**70}, "^memory "), ({"kv_tokens": -1}, "^kv_tokens -1"),
+        ({"slots": 10**9}, "^slots "), ({"memory": 2**70}, "^memory "), ({"memory": -1}, "^memory -1"),
+        ({"kv_tokens": -1}, "^kv_tokens -1"),
         ({"device": "tpu"}, "^device tpu"), ({"kv": "x"}, "^kv x"), ({"chat_template": "/nowhere"}, "^chat_template"),
     ):
         with pytest.raises(faststream.UsageError, match=says):
