@@ -206,6 +206,7 @@ struct Engine::Impl {
 
   void run();
   [[nodiscard]] Inbox take_inbox();
+  Inbox begin_work();
   void end_steps();
   void score();
   [[nodiscard]] bool can_score(int64_t n_tokens) const;
@@ -406,9 +407,7 @@ void Engine::Impl::stop() {
 
 void Engine::Impl::run() {
   for (;;) {
-    Inbox work = take_inbox();
-    for (auto& job : work.submitted) start(std::move(job));
-    std::ranges::move(work.scorings, std::back_inserter(scorings));
+    const Inbox work = begin_work();
     if (!scorings.empty()) score();
     if (work.stopping || !work.cancelled.empty() || !failed.empty()) end_early(work.cancelled);
     if (work.stopping) break;
@@ -419,7 +418,7 @@ void Engine::Impl::run() {
   // What is still there has a last word, and may submit more.
   do {
     while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
-    for (auto& job : take_inbox().submitted) start(std::move(job));
+    begin_work();
   } while (!jobs.empty());
   for (Scoring& scoring : scorings) scoring.work();
 }
@@ -459,6 +458,14 @@ bool Engine::Impl::can_score(int64_t n_tokens) const {
   const PagePool& pages = model.runner->pages();
   return scheduler.n_running() < model.info.slots &&
          pages.n_free() + pages.n_idle() >= pages_for(n_tokens);
+}
+
+// Takes what came, and begins it.
+Inbox Engine::Impl::begin_work() {
+  Inbox work = take_inbox();
+  for (auto& job : work.submitted) start(std::move(job));
+  std::ranges::move(work.scorings, std::back_inserter(scorings));
+  return work;
 }
 
 // Ends jobs that were cancelled, and those that failed, between two steps.
