@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cli/http_client.h"
+#include "unit/effort.h"
 
 namespace faststream {
 namespace {
@@ -237,7 +238,7 @@ TEST(ServeHostile, KilledClientsLeaveNothing) {
 }
 
 TEST(ServeHostile, TenThousandConnectionsDoNotKeepOthersWaiting) {
-  constexpr rlim_t kMost = 9900;
+  constexpr rlim_t kMost = repetitions(9900);
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
   const rlim_t before = files.rlim_cur;
