@@ -216,7 +216,7 @@ TEST(ServeHostile, ClientsThatGoAwayCancelTheirRequests) {
 
 TEST(ServeHostile, StreamsThatAreLeftByTheHundredLeaveNothing) {
   expect_no_trace(victim(), [] {
-    for (int round = 0; round < 75; ++round) {  // as many as there are slots
+    for (size_t round = 0; round < repetitions(75); ++round) {  // as many as there are slots
       for (const auto& client : stream_to(victim().port(), 8)) client->receive_until("data: ");
     }
   });
