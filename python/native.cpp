@@ -5,9 +5,12 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <limits>
@@ -17,6 +20,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "api/answer.h"
@@ -51,6 +55,24 @@ nb::list logprobs_list(std::span<const PositionLogprobs> positions, const Engine
     list.append(dict);
   }
   return list;
+}
+
+// An array that owns its numbers.
+template <size_t kDimensions>
+nb::ndarray<nb::numpy, float, nb::ndim<kDimensions>> array_of(
+    std::vector<float> numbers, const std::array<size_t, kDimensions>& shape) {
+  auto held = std::make_unique<std::vector<float>>(std::move(numbers));
+  float* data = held->data();
+  const nb::capsule owner(held.release(), [](void* memory) noexcept {
+    delete static_cast<std::vector<float>*>(memory);
+  });
+  return {data, kDimensions, shape.data(), owner};
+}
+
+// Throws what a handler of a signal does: KeyboardInterrupt after Ctrl-C.
+void check_signals() {
+  const nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
 }
 
 // What the engine's thread says of a request, until Python takes it.
@@ -117,15 +139,12 @@ class Call {
         id_(id),
         has_tools_(has_tools),
         show_special_(show_special) {}
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { cancel(); }
 
   // Whether there is something new, at once or within so many seconds.
-  bool wait(double seconds) {
-    const nb::gil_scoped_release released;
-    std::unique_lock lock(progress_->mutex);
-    return progress_->news.wait_for(lock, std::chrono::duration<double>(seconds), [this] {
-      return progress_->done || !progress_->pieces.empty();
-    });
-  }
+  bool wait(double seconds);
   bool done() const {
     const std::lock_guard lock(progress_->mutex);
     return progress_->done;
@@ -154,7 +173,8 @@ class Call {
   bool show_special_;
 };
 
-// A model that writes text, or an encoder; closed, neither.
+// A model that writes text, or an encoder; closed, neither. A process that was forked has none of
+// its threads, and must leave it alone.
 class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
  public:
   NativeEngine(const std::string& path, const EngineOptions& options) {
@@ -173,12 +193,25 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
 
   // Cancels what runs.
   void close() {
-    std::exchange(engine_, nullptr).reset();
-    embedder_.reset();
+    auto engine = std::exchange(engine_, nullptr);
+    auto embedder = std::exchange(embedder_, nullptr);
+    if (is_at_home()) return;
+    new std::shared_ptr<Engine>(std::move(engine));  // which thus stay for ever
+    new std::shared_ptr<Embedder>(std::move(embedder));
+  }
+
+  // Whether this is the process that it was made in.
+  [[nodiscard]] bool is_at_home() const { return process_ == getpid(); }
+  void require_home() const {
+    if (is_at_home()) return;
+    throw UsageError(
+        "the engine belongs to the process that this one was forked from; make one here, or start "
+        "processes by \"spawn\"");
   }
 
   // To hold, as callers do an embedder: another thread may close it where they let go of the GIL.
   std::shared_ptr<Engine> engine() const {
+    require_home();
     if (engine_) return engine_;
     throw UsageError(embedder_ ? "the model gives vectors or scores, and writes no text"
                                : "the engine is closed");
@@ -250,14 +283,16 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
     const nb::gil_scoped_release released;
     return engine->tokenize(text, parse_special);
   }
-  nb::bytes detokenize(const std::vector<int32_t>& tokens) const {
-    const std::string text = engine()->detokenize(tokens);
+  nb::bytes detokenize(const std::vector<int64_t>& tokens) const {
+    const std::shared_ptr<Engine> engine = this->engine();
+    const std::string text = engine->detokenize(token_ids(tokens, *engine));
     return nb::bytes(text.data(), text.size());
   }
 
   // float32 [texts, vector_size]; NaN where a text has no tokens.
   nb::ndarray<nb::numpy, float, nb::ndim<2>> embed(const std::vector<std::string>& texts,
                                                    const std::optional<std::string>& query) {
+    require_home();
     const std::shared_ptr<Embedder> embedder = embedder_;
     if (!embedder) {
       throw UsageError(engine_ ? "the model writes text, and gives no vectors"
@@ -270,19 +305,38 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
       const std::lock_guard lock(embedding_);
       vectors = query ? embedder->score(*query, texts) : embedder->embed(texts);
     }
-    auto values = std::make_unique<std::vector<float>>(vectors.size() * width,
-                                                       std::numeric_limits<float>::quiet_NaN());
+    std::vector<float> values(vectors.size() * width, std::numeric_limits<float>::quiet_NaN());
     for (size_t i = 0; i < vectors.size(); ++i) {
-      std::ranges::copy(vectors[i].values, values->begin() + static_cast<ptrdiff_t>(i * width));
+      std::ranges::copy(vectors[i].values, values.begin() + static_cast<ptrdiff_t>(i * width));
     }
-    float* data = values->data();
-    const nb::capsule owner(values.release(), [](void* memory) noexcept {
-      delete static_cast<std::vector<float>*>(memory);
-    });
-    return {data, {vectors.size(), width}, owner};
+    return array_of<2>(std::move(values), {vectors.size(), width});
+  }
+
+  // float32 [tokens - 1], of a text those of its windows.
+  nb::ndarray<nb::numpy, float, nb::ndim<1>> score(
+      const std::variant<std::string, std::vector<int64_t>>& prompt) const {
+    const std::shared_ptr<Engine> engine = this->engine();
+    std::vector<float> scores;
+    {
+      const nb::gil_scoped_release released;
+      const auto* tokens = std::get_if<std::vector<int64_t>>(&prompt);
+      scores = tokens != nullptr ? engine->score(token_ids(*tokens, *engine))
+                                 : engine->score(std::get<std::string>(prompt), check_signals);
+    }
+    const size_t count = scores.size();
+    return array_of<1>(std::move(scores), {count});
   }
 
  private:
+  static std::vector<int32_t> token_ids(const std::vector<int64_t>& tokens, const Engine& engine) {
+    const int64_t vocab = engine.info().vocab;
+    for (const int64_t token : tokens) {
+      if (token >= 0 && token < vocab) continue;
+      throw Error("the token " + std::to_string(token) + " is none of the model's tokens, 0 to " +
+                  std::to_string(vocab - 1));
+    }
+    return {tokens.begin(), tokens.end()};
+  }
   // Waits for the engine's thread, which may want the GIL to tell of an end.
   static void end_engine(Engine* engine) {
     std::optional<nb::gil_scoped_release> released;
@@ -293,7 +347,16 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<Embedder> embedder_;
   std::mutex embedding_;  // one thread at a time
+  pid_t process_ = getpid();
 };
+
+bool Call::wait(double seconds) {
+  engine_->require_home();
+  const nb::gil_scoped_release released;
+  std::unique_lock lock(progress_->mutex);
+  return progress_->news.wait_for(lock, std::chrono::duration<double>(seconds),
+                                  [this] { return progress_->done || !progress_->pieces.empty(); });
+}
 
 nb::dict Call::result() {
   const std::lock_guard lock(progress_->mutex);
@@ -324,12 +387,8 @@ nb::dict Call::result() {
   return dict;
 }
 
-void Call::cancel() { engine_->cancel(id_); }
-
-// Throws what a handler of a signal does: KeyboardInterrupt after Ctrl-C.
-void check_signals() {
-  const nb::gil_scoped_acquire gil;
-  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+void Call::cancel() {
+  if (engine_->is_at_home() && !done()) engine_->cancel(id_);
 }
 
 nb::dict perplexity(const std::string& path, const std::string& text,
@@ -363,8 +422,9 @@ nb::dict perplexity(const std::string& path, const std::string& text,
 }
 
 EngineOptions engine_options(std::string device, int32_t threads, int64_t context, int32_t slots,
-                             int64_t kv_tokens, std::string kv, size_t memory, int32_t chunk,
+                             int64_t kv_tokens, std::string kv, int64_t memory, int32_t chunk,
                              std::string chat_template) {
+  if (memory < 0) throw UsageError("--memory " + std::to_string(memory) + ": give bytes, or 0");
   return {.device = std::move(device),
           .threads = threads,
           .context = context,
@@ -372,7 +432,7 @@ EngineOptions engine_options(std::string device, int32_t threads, int64_t contex
           .slots_for_search = true,
           .kv_tokens = kv_tokens,
           .kv = std::move(kv),
-          .memory = memory,
+          .memory = static_cast<size_t>(memory),
           .chunk = chunk,
           .chat_template = std::move(chat_template)};
 }
@@ -400,7 +460,7 @@ NB_MODULE(_native, module) {
   nb::class_<NativeEngine>(module, "NativeEngine")
       .def(nb::new_([](const std::string& path, std::string device, int32_t threads,
                        int64_t context, int32_t slots, int64_t kv_tokens, std::string kv,
-                       size_t memory, int32_t chunk, std::string chat_template) {
+                       int64_t memory, int32_t chunk, std::string chat_template) {
              return std::make_shared<NativeEngine>(
                  path, engine_options(std::move(device), threads, context, slots, kv_tokens,
                                       std::move(kv), memory, chunk, std::move(chat_template)));
@@ -414,5 +474,6 @@ NB_MODULE(_native, module) {
            nb::arg("wake").none())
       .def("tokenize", &NativeEngine::tokenize, nb::arg("text"), nb::arg("parse_special"))
       .def("detokenize", &NativeEngine::detokenize, nb::arg("tokens"))
+      .def("score", &NativeEngine::score, nb::arg("prompt"))
       .def("embed", &NativeEngine::embed, nb::arg("texts"), nb::arg("query").none());
 }

@@ -100,6 +100,17 @@ package() {
   made=$(scripts/package.sh $preset) && tests/install/check_package.sh "$made"
 }
 
+# One result; left out where the system's Python lacks what it takes.
+run_python_tests() {
+  local code=0
+  scripts/test_python.sh build/$preset || code=$?
+  if ((code == 77)); then
+    skipped=$((skipped + 1))
+  else
+    result $code "Tests of the Python package"
+  fi
+}
+
 mapfile -t fuzzers < <(basename -s _fuzz.cpp -a tests/fuzz/*_fuzz.cpp)
 mkdir -p build
 
@@ -109,8 +120,9 @@ install_missing "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"  # Clang
 if check "Build, $preset" build $preset; then
   timed "Tests, $preset" run_tests $preset
   check "Package" package || true
+  timed "Python" run_python_tests
 else
-  skipped=$((skipped + 2))
+  skipped=$((skipped + 3))
 fi
 
 check "Lint" scripts/lint.sh || true

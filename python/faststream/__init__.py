@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import operator
 import os
 import re
 import time
@@ -111,13 +112,46 @@ def _request(settings: dict[str, Any], **members: Any) -> str:
                 "json_schema": {"name": "answer", "schema": schema},
             }
         request[SETTINGS[name]] = value
-    return json.dumps(request)
+    return json.dumps(request, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """The Python number of NumPy's."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise TypeError(f"a setting cannot be of type {type(value).__name__}")
 
 
 def _in_keywords(error: Exception) -> Exception:
     """The same, with the names that the caller knows."""
     text = re.sub(r'"(\w+)"', lambda m: f'"{_KEYWORDS.get(m[1], m[1])}"', str(error))
+    text = re.sub(r"--([a-z-]+)", lambda m: m[1].replace("-", "_"), text)
     return type(error)(text)
+
+
+def _whole(name: str, value: Any, bits: int = 63) -> int:
+    """A whole number that the engine can look at."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+    if not -(2**bits) <= number < 2**bits:
+        raise UsageError(f"{name} {number}: is out of range")
+    return number
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise ValueError("embedded null character in a path")
+    return name
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a text must be a str, not {type(value).__name__}")
+    value.encode()  # or says what is none of its characters
+    return value
 
 
 def _completion(call: Call) -> Completion:
@@ -134,8 +168,22 @@ def _completion(call: Call) -> Completion:
     return replace(choices[0], choices=choices)
 
 
-def _is_one(prompt: Any) -> bool:
-    return isinstance(prompt, str) or (len(prompt) > 0 and isinstance(prompt[0], int))
+def _prompts(given: Any) -> tuple[list[Any], bool]:
+    """The prompts, and whether it is one alone and no list of them."""
+    if isinstance(given, (bytes, bytearray, dict)):
+        raise TypeError(f"a prompt is a text or a list of token ids, not {type(given).__name__}")
+    if isinstance(given, str):
+        return [given], True
+    prompts = list(given)
+    if prompts and hasattr(prompts[0], "__index__"):
+        return [prompts], True
+    return prompts, False
+
+
+def _text_or_tokens(prompt: Any) -> str | list[int]:
+    if isinstance(prompt, str):
+        return prompt
+    return [_whole("a token", token) for token in prompt]
 
 
 class Engine:
@@ -161,18 +209,21 @@ class Engine:
         chunk: int = 0,
         chat_template: str = "",
     ) -> None:
-        self._native = NativeEngine(
-            os.fspath(path),
-            device=device,
-            threads=threads,
-            context=context,
-            slots=slots,
-            kv_tokens=kv_tokens,
-            kv=kv,
-            memory=memory,
-            chunk=chunk,
-            chat_template=chat_template,
-        )
+        try:
+            self._native = NativeEngine(
+                _path(path),
+                device=_text(device),
+                threads=_whole("threads", threads, 31),
+                context=_whole("context", context),
+                slots=_whole("slots", slots, 31),
+                kv_tokens=_whole("kv_tokens", kv_tokens),
+                kv=_text(kv),
+                memory=_whole("memory", memory),
+                chunk=_whole("chunk", chunk, 31),
+                chat_template=_text(chat_template),
+            )
+        except Error as error:
+            raise _in_keywords(error) from None
         _engines.add(self)
 
     def close(self) -> None:
@@ -202,9 +253,9 @@ class Engine:
     ) -> list[Completion]: ...
     def generate(self, prompt: Any, **settings: Any) -> Completion | list[Completion]:
         """Continues a prompt, or each of a list of prompts, all at once, in their order."""
-        if _is_one(prompt):
-            return self._wait_for_all([self._submit_prompt(prompt, settings)])[0]
-        return self._wait_for_all(self._submit_all(prompt, settings))
+        prompts, alone = _prompts(prompt)
+        completions = self._wait_for_all(self._submit_all(prompts, settings))
+        return completions[0] if alone else completions
 
     def chat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Completion:
         """Answers a conversation, [{"role": "user", "content": "Hello!"}, ...].
@@ -215,22 +266,30 @@ class Engine:
 
     def stream(self, prompt: Prompt, **settings: Any) -> Iterator[Piece]:
         """generate(), token by token. An iterator that is left cancels the request."""
+        _require_one_text(settings)
         return self._pieces(self._submit_prompt(prompt, settings, streams=True))
 
     def stream_chat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Iterator[Piece]:
         """chat(), token by token; calls of tools stay in the text."""
+        _require_one_text(settings)
         return self._pieces(self._submit_chat(messages, settings, streams=True))
 
     async def agenerate(self, prompt: Any, **settings: Any) -> Any:
         """generate() for asyncio; a task that is cancelled cancels its requests."""
         import asyncio
 
-        one = _is_one(prompt)
-        prompts = [prompt] if one else prompt
-        completions = await asyncio.gather(
-            *(self._answer(self._submit_prompt, prompt, settings) for prompt in prompts)
-        )
-        return completions[0] if one else list(completions)
+        prompts, alone = _prompts(prompt)
+        tasks = [
+            asyncio.ensure_future(self._answer(self._submit_prompt, prompt, settings))
+            for prompt in prompts
+        ]
+        try:
+            completions = await asyncio.gather(*tasks)
+        except BaseException:  # of one of them: the others are of no use
+            for task in tasks:
+                task.cancel()
+            raise
+        return completions[0] if alone else completions
 
     async def achat(self, messages: Sequence[dict[str, Any]], **settings: Any) -> Completion:
         """chat() for asyncio."""
@@ -238,6 +297,7 @@ class Engine:
 
     async def astream(self, prompt: Prompt, **settings: Any) -> AsyncIterator[Piece]:
         """stream() for asyncio."""
+        _require_one_text(settings)
         event, wake = _event()
         call = self._submit_prompt(prompt, settings, streams=True, wake=wake)
         counter = _Counter()
@@ -256,11 +316,49 @@ class Engine:
 
     def tokenize(self, text: str, *, parse_special: bool = False) -> list[int]:
         """Token ids of a text, with the begin-of-sequence token if the model wants one."""
-        return self._native.tokenize(text, parse_special)
+        return self._native.tokenize(_text(text), bool(parse_special))
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones, with U+FFFD for what is no character."""
-        return self._native.detokenize(list(tokens)).decode("utf-8", "replace")
+        ids = [_whole("a token", token) for token in tokens]
+        return self._native.detokenize(ids).decode("utf-8", "replace")
+
+    @overload
+    def score(  # type: ignore[overload-overlap]  # a text is a sequence of texts, too
+        self, prompt: str
+    ) -> npt.NDArray[np.float32]: ...
+    @overload
+    def score(self, prompt: Sequence[int]) -> npt.NDArray[np.float32]: ...
+    @overload
+    def score(
+        self, prompt: Sequence[str] | Sequence[Sequence[int]]
+    ) -> list[npt.NDArray[np.float32]]: ...
+    def score(self, prompt: Any) -> Any:
+        """Natural logarithms of the probabilities that the model gives to each token but the first
+        after those before it, float32 [tokens - 1].
+
+        A text may be longer than the context: it is then scored in windows, and each token by those
+        before it in its window. A list of texts, or of lists of token ids, gives a list.
+        """
+        prompts, alone = _prompts(prompt)
+        scores = [
+            self._native.score(_text(one) if isinstance(one, str) else _text_or_tokens(one))
+            for one in prompts
+        ]
+        return scores[0] if alone else scores
+
+    def perplexity(self, text: str) -> dict[str, Any]:
+        """How well the model predicts a text: value, standard_error and tokens."""
+        import numpy as np
+
+        losses = -self.score(_text(text)).astype(np.float64)
+        value = float(np.exp(losses.mean()))
+        spread = float(losses.std(ddof=1)) if len(losses) > 1 else 0.0
+        return {
+            "value": value,
+            "standard_error": value * spread / len(losses) ** 0.5,
+            "tokens": len(losses),
+        }
 
     def embed(self, texts: Iterable[str]) -> npt.NDArray[np.float32]:
         """An encoder's vectors, float32 [texts, info["vector_size"]]; NaN for texts of no token."""
@@ -277,7 +375,8 @@ class Engine:
 
         if isinstance(texts, str):
             raise TypeError("give a list of texts, not one")
-        texts = list(texts)
+        texts = [_text(text) for text in texts]
+        query = None if query is None else _text(query)
         parts = [
             self._native.embed(texts[begin : begin + _TEXTS_AT_ONCE], query)
             for begin in range(0, max(len(texts), 1), _TEXTS_AT_ONCE)
@@ -293,9 +392,8 @@ class Engine:
     def _submit_prompt(
         self, prompt: Any, settings: dict[str, Any], streams: bool = False, wake: Any = None
     ) -> Call:
-        if not isinstance(prompt, str):
-            prompt = [int(token) for token in prompt]
-        return self._submit(_request(settings, prompt=prompt), streams, wake)
+        request = _request(settings, prompt=_text_or_tokens(prompt))
+        return self._submit(request, streams, wake)
 
     def _submit_chat(
         self,
@@ -350,6 +448,12 @@ class Engine:
         finally:
             call.cancel()
         return _completion(call)
+
+
+def _require_one_text(settings: dict[str, Any]) -> None:
+    for name in ("n", "best_of"):
+        if settings.get(name) not in (None, 1):
+            raise UsageError(f"a stream is of one text; leave {name} out")
 
 
 def _event() -> tuple[asyncio.Event, Any]:
@@ -409,8 +513,12 @@ def perplexity(
     against: a model that it is compared with; then also reference_value, mean_kl and kl_99th (of
     next tokens' distributions, in nats), and top_token_agrees.
     """
-    other = None if against is None else os.fspath(against)
-    return _perplexity(os.fspath(path), text, other, device, threads, context)
+    other = None if against is None else _path(against)
+    numbers = _whole("threads", threads, 31), _whole("context", context)
+    try:
+        return _perplexity(_path(path), _text(text), other, _text(device), *numbers)
+    except Error as error:
+        raise _in_keywords(error) from None
 
 
 def convert(

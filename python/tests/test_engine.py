@@ -1,19 +1,30 @@
-"""The Python package on the bundled model: FASTSTREAM_BIN has the programs it is compared with."""
+"""The Python package on the bundled model: FASTSTREAM_BIN has the programs it is compared with
+(scripts/test_python.sh runs this)."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import subprocess
+import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 
 import faststream
 import numpy as np
 import pytest
 
-MODEL = os.environ["FASTSTREAM_MODEL"]
+ROOT = Path(__file__).parents[2]
+BERT = ROOT / "tests" / "golden" / "encoders" / "bert"
 RUN = os.path.join(os.environ["FASTSTREAM_BIN"], "faststream-run")
+SCRATCH = tempfile.TemporaryDirectory()
+MODEL = os.path.join(SCRATCH.name, "demo.bin")
+ENCODER = os.path.join(SCRATCH.name, "bert.bin")
+faststream.convert(ROOT / "demo", MODEL)
+faststream.convert(BERT, ENCODER, dtype="f32")
 
 
 @pytest.fixture(scope="module")
@@ -160,14 +171,14 @@ def test_interpreters_end_with_engines_alive():
         "import faststream, sys; e = faststream.Engine(sys.argv[1], device='cpu');"
         "s = e.stream('Once', ignore_eos=True); next(s); print('end')"
     )
-    done = subprocess.run(["python3", "-c", script, MODEL], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, MODEL], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
 def test_import_is_quick():
-    script = "import time; b = time.monotonic(); import faststream; print(time.monotonic() - b)"
+    script = "import time; b = time.process_time(); import faststream; print(time.process_time() - b)"
     times = [
-        float(subprocess.run(["python3", "-c", script], capture_output=True, text=True).stdout)
+        float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout)
         for _ in range(5)
     ]
     assert min(times) < 0.05
@@ -187,8 +198,27 @@ def test_perplexity_is_the_command_lines(tmp_path):
         faststream.perplexity(MODEL, "", device="cpu")
 
 
+def test_scores_are_logprobs_and_make_perplexity(engine):
+    done = engine.generate("Once upon a time", temp=0, tokens=20, logprobs=0)
+    ids = engine.tokenize("Once upon a time")
+    scores = engine.score(ids + done.tokens)
+    assert scores.dtype == np.float32 and scores.shape == (len(ids) + 19,)
+    written = [entry["logprob"] for entry in done.logprobs]
+    assert np.allclose(scores[len(ids) - 1 :], written, atol=1e-3)
+    one, two = engine.score(["Once", "upon a time"])
+    assert np.array_equal(one, engine.score("Once")) and len(two) > len(one)
+
+    text = "Once upon a time there was a little girl. She liked to play in the park. " * 60
+    mine, whole = engine.perplexity(text), faststream.perplexity(MODEL, text, device="cpu")
+    assert mine == {key: pytest.approx(whole[key], rel=1e-4) for key in mine}
+    assert mine["value"] == pytest.approx(float(np.exp(-engine.score(text).mean())), rel=1e-5)
+    for wrong in ("", [-1, 2], [2**40], [5] * 100_000, b"x"):
+        with pytest.raises((TypeError, faststream.Error)):
+            engine.score(wrong)
+
+
 def test_converts_to_the_programs_bytes(tmp_path):
-    source = os.environ["FASTSTREAM_SOURCE"]
+    source = ROOT / "demo"
     program = os.path.join(os.environ["FASTSTREAM_BIN"], "faststream-convert")
     subprocess.run([program, source, "-o", tmp_path / "a.bin", "--dtype", "int8"], check=True, capture_output=True)
     faststream.convert(source, tmp_path / "b.bin", dtype="int8")
@@ -199,22 +229,162 @@ def test_converts_to_the_programs_bytes(tmp_path):
         faststream.convert(source, tmp_path / "c.bin", dtype="int3")
 
 
-ENCODER = os.environ.get("FASTSTREAM_ENCODER")
-
-
-@pytest.mark.skipif(not ENCODER, reason="no encoder is given")
-def test_vectors_are_the_command_lines(tmp_path):
-    texts = [f"This is text {i}." for i in range(600)]
+def test_vectors_are_the_command_lines_and_sentence_transformers(tmp_path):
+    texts = [f"the cat and the {animal}." for animal in ("dog", "cow", "fox")] * 200
     (tmp_path / "texts").write_text("\n".join(texts) + "\n")
     said = subprocess.run(
-        [RUN, "-m", ENCODER, "--device", "cpu", "--embed", tmp_path / "texts"],
+        [RUN, "-m", ENCODER, "--device", "cpu", "--embed", "--batch", tmp_path / "texts"],
         capture_output=True, text=True, check=True,
     ).stdout.splitlines()
+    golden = np.fromfile(BERT / "vectors.f32", np.float32)
+    sentences = json.loads((BERT.parent / "manifest.json").read_text())["texts"]
     with faststream.Engine(ENCODER, device="cpu") as encoder:
         vectors = encoder.embed(texts)
+        assert encoder.embed(iter(texts[:2])).shape == (2, encoder.info["vector_size"])
+        assert encoder.embed([]).shape == (0, encoder.info["vector_size"])
+        assert np.allclose(encoder.embed(sentences).ravel(), golden, atol=1e-5)
+        with pytest.raises(faststream.UsageError, match="no text"):
+            encoder.generate("x")
+        with pytest.raises(faststream.UsageError, match="no text"):
+            encoder.score("x")
     assert vectors.dtype == np.float32
     assert len(said) == len(texts) == len(vectors)
-    for line, vector in zip(said[:20], vectors):
-        record = json.loads(line)
-        values = next(v for v in record.values() if isinstance(v, list))
+    for line, vector in zip(said, vectors):
+        values = next(v for v in json.loads(line).values() if isinstance(v, list))
         assert np.allclose(values, vector, atol=1e-5)
+
+
+# Whoever uses it otherwise than is meant.
+
+
+def test_prompts_may_be_of_any_numbers_and_iterators(engine):
+    ids = engine.tokenize("Once upon")
+    text = engine.generate(ids, temp=0, tokens=5).text
+    assert engine.generate(np.array(ids), temp=np.float32(0), tokens=np.int64(5)).text == text
+    many = engine.generate((p for p in ["Once upon", ids]), temp=0, tokens=5)
+    assert [d.text for d in many] == [text, text]
+    for wrong in (b"Once", {"prompt": "x"}, 5, None, [1.5], [None], ["x", 5], [[1], "x", None]):
+        with pytest.raises((TypeError, faststream.Error)):
+            engine.generate(wrong, tokens=1)
+    for settings in (
+        {"temp": float("nan")}, {"temp": object()}, {"stop": 5}, {"n": 2**70}, {"logprobs": -1},
+        {"json_schema": 5}, {"json_schema": "{"}, {"regex": "("}, {"tokens": -1}, {"seed": "x"},
+    ):
+        with pytest.raises((TypeError, ValueError, faststream.Error)):
+            engine.generate("x", **settings)
+    for messages in ([], [{}], [5], "Hi", [{"role": 5, "content": "x"}]):
+        with pytest.raises((TypeError, faststream.Error)):
+            engine.chat(messages, tokens=1)
+    assert engine.generate("x", tokens=1).finish_reason == "length"
+
+
+def test_engines_say_what_their_arguments_may_be():
+    for wrong, says in (
+        ({"threads": -1}, "^threads -1: give 1 to 1024"), ({"threads": 2**40}, "^threads .* out of range"),
+        ({"slots": 10**9}, "^slots "), ({"memory": 2**70}, "^memory "), ({"memory": -1}, "^memory -1"),
+        ({"kv_tokens": -1}, "^kv_tokens -1"),
+        ({"device": "tpu"}, "^device tpu"), ({"kv": "x"}, "^kv x"), ({"chat_template": "/nowhere"}, "^chat_template"),
+    ):
+        with pytest.raises(faststream.UsageError, match=says):
+            faststream.Engine(MODEL, **{"device": "cpu", **wrong})
+    for wrong in ({"threads": "x"}, {"threads": 1.5}, {"device": 5}, {"device": None}, {"unknown": 1}):
+        with pytest.raises(TypeError):
+            faststream.Engine(MODEL, **wrong)
+    for path in (None, 5, "a\0b", "", SCRATCH.name, os.devnull):
+        with pytest.raises((TypeError, ValueError, faststream.Error)):
+            faststream.Engine(path, device="cpu")
+    with faststream.Engine(MODEL.encode(), device="cpu") as engine:
+        assert engine.info["writes_text"]
+
+
+def test_texts_and_tokens_are_checked(engine):
+    for ids in ([-1], [10**6], [2**40]):
+        with pytest.raises(faststream.Error, match="none of the model's tokens"):
+            engine.detokenize(ids)
+    for call in (engine.tokenize, engine.perplexity, engine.score):
+        for wrong in (None, 5, "\ud800"):
+            with pytest.raises((TypeError, UnicodeEncodeError)):
+                call(wrong)
+    with pytest.raises(faststream.UsageError, match="one text"):
+        engine.stream("x", n=3)
+
+
+def running(engine):
+    """Waits until nothing but one request can be in work; how long that took."""
+    began = time.monotonic()
+    engine.generate(["x"] * engine.info["slots"], tokens=1)
+    return time.monotonic() - began
+
+
+def test_streams_that_are_dropped_unread_are_cancelled(engine):
+    for _ in range(200):
+        engine.stream("Once", ignore_eos=True)
+    gc.collect()
+    assert running(engine) < 5
+
+
+def test_one_refused_prompt_cancels_the_others(engine):
+    async def some():
+        await engine.agenerate(["Once"] * 100 + [[2**31 - 1]], ignore_eos=True)
+
+    with pytest.raises(faststream.Error):
+        asyncio.run(some())
+    with pytest.raises(faststream.Error):
+        engine.generate(["Once"] * 100 + [[2**31 - 1]], ignore_eos=True)
+    assert running(engine) < 5
+
+
+def test_engines_are_closed_while_threads_use_them():
+    for _ in range(5):
+        engine = faststream.Engine(MODEL, device="cpu", threads=2)
+        ended = []
+
+        def use(work):
+            try:
+                while True:
+                    work()
+            except faststream.Error as error:
+                ended.append(str(error))
+
+        works = [
+            lambda: engine.generate(["Once"] * 20, tokens=50),
+            lambda: [p for p in engine.stream("Once", ignore_eos=True)],
+            lambda: engine.score("Once upon a time there was"),
+            lambda: engine.detokenize(engine.tokenize("Once upon")),
+        ]
+        threads = [threading.Thread(target=use, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        engine.close()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        assert len(ended) == 4 and all("closed" in e or "cancelled" in e for e in ended), ended
+
+
+def test_forked_processes_leave_the_engine_alone():
+    script = (
+        "import faststream, os, sys; e = faststream.Engine(sys.argv[1], device='cpu')\n"
+        "s = e.stream('Once', ignore_eos=True); next(s)\n"
+        "if os.fork() == 0:\n"
+        "    for use in (lambda: e.generate('x', tokens=1), lambda: next(s), lambda: e.tokenize('x')):\n"
+        "        try: use()\n"
+        "        except faststream.UsageError as error: assert 'forked' in str(error)\n"
+        "        else: raise AssertionError\n"
+        "    del s; e.close(); sys.exit(7)\n"
+        "assert os.waitstatus_to_exitcode(os.wait()[1]) == 7\n"
+        "print(e.generate('x', tokens=1).finish_reason)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, MODEL], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "length\n", "")
+
+
+def test_ctrl_c_ends_scores(engine):
+    text = "Once upon a time there was a little girl. " * 20000
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        engine.score(text)
+    assert engine.generate("Once", tokens=1).finish_reason == "length"

@@ -8,6 +8,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
+#include <future>
 #include <iterator>
 #include <mutex>
 #include <optional>
@@ -19,6 +21,7 @@
 #include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
+#include "engine/perplexity.h"
 #include "engine/rule_cache.h"
 #include "engine/scheduler.h"
 #include "support/machine.h"
@@ -144,10 +147,17 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
   return limits;
 }
 
+// Tokens to be scored, for a caller who waits.
+struct Scoring {
+  int64_t n_tokens = 0;
+  std::packaged_task<std::vector<float>()> work;
+};
+
 // What other threads want of the engine's.
 struct Inbox {
   std::vector<std::unique_ptr<Job>> submitted = {};
   std::vector<RequestId> cancelled = {};
+  std::vector<Scoring> scorings = {};
   bool stopping = false;
 };
 
@@ -196,6 +206,10 @@ struct Engine::Impl {
 
   void run();
   [[nodiscard]] Inbox take_inbox();
+  Inbox begin_work();
+  void end_steps();
+  void score();
+  [[nodiscard]] bool can_score(int64_t n_tokens) const;
   void end_early(std::span<const RequestId> cancelled);
   void start(std::unique_ptr<Job> job);
   void step();
@@ -215,6 +229,7 @@ struct Engine::Impl {
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs;  // in work
   std::vector<Scheduler::Outcome> outcomes;                  // of the last step, to be delivered
   std::unordered_map<RequestId, std::string> failed;         // jobs to be ended, and why
+  std::deque<Scoring> scorings;                              // that there was no room for yet
   int64_t n_finished = 0;
   uint64_t n_arrivals = 0;
 
@@ -392,8 +407,8 @@ void Engine::Impl::stop() {
 
 void Engine::Impl::run() {
   for (;;) {
-    Inbox work = take_inbox();
-    for (auto& job : work.submitted) start(std::move(job));
+    const Inbox work = begin_work();
+    if (!scorings.empty()) score();
     if (work.stopping || !work.cancelled.empty() || !failed.empty()) end_early(work.cancelled);
     if (work.stopping) break;
     if (!scheduler.idle()) step();
@@ -403,8 +418,9 @@ void Engine::Impl::run() {
   // What is still there has a last word, and may submit more.
   do {
     while (!jobs.empty()) end(*jobs.begin()->second, FinishReason::cancelled, "");
-    for (auto& job : take_inbox().submitted) start(std::move(job));
+    begin_work();
   } while (!jobs.empty());
+  for (Scoring& scoring : scorings) scoring.work();
 }
 
 // Waits until there is something to do, and takes what came.
@@ -412,19 +428,49 @@ Inbox Engine::Impl::take_inbox() {
   std::unique_lock lock(mutex);
   wake.wait(lock, [this] {
     return inbox.stopping || !inbox.submitted.empty() || !inbox.cancelled.empty() ||
-           !failed.empty() || !scheduler.idle();
+           !inbox.scorings.empty() || !failed.empty() || !scheduler.idle();
   });
   Inbox taken{.stopping = inbox.stopping};
   taken.submitted.swap(inbox.submitted);
   taken.cancelled.swap(inbox.cancelled);
+  taken.scorings.swap(inbox.scorings);
   return taken;
+}
+
+// Waits until the device has nothing to do.
+void Engine::Impl::end_steps() {
+  deliver();
+  outcomes = scheduler.end_all_steps();
+  deliver();
+}
+
+// Scores what there is room for between two steps: a slot, and pages.
+void Engine::Impl::score() {
+  end_steps();
+  while (!scorings.empty() && can_score(scorings.front().n_tokens)) {
+    scorings.front().work();
+    scorings.pop_front();
+  }
+}
+
+bool Engine::Impl::can_score(int64_t n_tokens) const {
+  if (scheduler.idle()) return true;
+  const PagePool& pages = model.runner->pages();
+  return scheduler.n_running() < model.info.slots &&
+         pages.n_free() + pages.n_idle() >= pages_for(n_tokens);
+}
+
+// Takes what came, and begins it.
+Inbox Engine::Impl::begin_work() {
+  Inbox work = take_inbox();
+  for (auto& job : work.submitted) start(std::move(job));
+  std::ranges::move(work.scorings, std::back_inserter(scorings));
+  return work;
 }
 
 // Ends jobs that were cancelled, and those that failed, between two steps.
 void Engine::Impl::end_early(std::span<const RequestId> cancelled) {
-  deliver();
-  outcomes = scheduler.end_all_steps();
-  deliver();
+  end_steps();
   for (const RequestId id : cancelled) failed.try_emplace(id);
   for (const auto& [id, error] : std::exchange(failed, {})) {
     const auto job = jobs.find(id);
@@ -581,6 +627,39 @@ bool Engine::can_chat() const { return impl_->chat.has_value(); }
 
 bool Engine::chat_template_mentions(std::string_view variable) const {
   return impl_->chat && impl_->chat->mentions(variable);
+}
+
+std::vector<float> Engine::score(std::span<const int32_t> tokens) {
+  LoadedModel& model = impl_->model;
+  if (model.answers) {
+    throw UsageError("the model answers to its prompts, and continues no text");
+  }
+  impl_->check_fits({.tokens = static_cast<int64_t>(tokens.size()), .is_counted = true});
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < model.config.vocab) continue;
+    throw Error("the token " + std::to_string(token) + " is none of the model's tokens, 0 to " +
+                std::to_string(model.config.vocab - 1));
+  }
+  Scoring scoring{.n_tokens = static_cast<int64_t>(tokens.size()),
+                  .work = std::packaged_task<std::vector<float>()>(
+                      [&model, tokens] { return score_tokens(model, tokens); })};
+  std::future<std::vector<float>> scores = scoring.work.get_future();
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->inbox.scorings.push_back(std::move(scoring));
+  }
+  impl_->wake.notify_one();
+  return scores.get();
+}
+
+std::vector<float> Engine::score(std::string_view text, const std::function<void()>& between) {
+  std::vector<float> all;
+  for (const auto& window : text_windows(*impl_->model.tokenizer, text, info().context)) {
+    const std::vector<float> scores = score(window);
+    all.insert(all.end(), scores.begin(), scores.end());
+    if (between) between();
+  }
+  return all;
 }
 
 RequestId Engine::submit(Request request, Callbacks callbacks) {

@@ -100,6 +100,18 @@ class Engine {
   /// Whether it has one that knows the variable "tools" or "documents".
   [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
+  /// The natural logarithm of the probability that the model gives to each token but the first
+  /// after those before it: [tokens - 1]. Waits for a slot; requests wait meanwhile. Throws
+  /// UsageError when the model has an encoder, Error when the tokens are none of its own, or more
+  /// than the context. Not for callbacks.
+  [[nodiscard]] std::vector<float> score(std::span<const int32_t> tokens);
+  /// The same of a text of any length: of the tokens of each window of the context's length, which
+  /// begins with the begin-of-sequence token if the model wants one, one after the other. Minus the
+  /// mean is the logarithm of the text's perplexity. `between` is called between windows; what it
+  /// throws ends the call. Throws Error when there is no token to predict, too.
+  [[nodiscard]] std::vector<float> score(std::string_view text,
+                                         const std::function<void()>& between = {});
+
   /// Queues a request. Conversations also end at their template's stop tokens and texts. Throws
   /// UsageError when the request makes no sense, Error when its prompt is empty, longer than the
   /// context, without room there for an answer (unless max_tokens is 0) or refused by the chat

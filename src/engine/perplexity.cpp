@@ -29,6 +29,12 @@ size_t likeliest(const std::vector<double>& log_probabilities) {
                              log_probabilities.begin());
 }
 
+// The logits [part.size(), vocab] after each token of the part.
+std::vector<float> step(LoadedModel& model, Sequence& sequence, std::span<const int32_t> part) {
+  model.runner->step({{{&sequence, part, NewTokens::Logits::all}}});
+  return model.runner->logits();
+}
+
 struct Statistics {
   double sum = 0;
   double sum_of_squares = 0;
@@ -94,12 +100,6 @@ class Measurement {
   }
 
  private:
-  static std::vector<float> step(LoadedModel& model, Sequence& sequence,
-                                 std::span<const int32_t> part) {
-    model.runner->step({{{&sequence, part, NewTokens::Logits::all}}});
-    return model.runner->logits();
-  }
-
   // Row `row` of both models' logits, given which token really came next.
   void compare(const std::vector<float>& logits, const std::vector<float>& reference_logits,
                size_t row, int32_t next) {
@@ -130,6 +130,33 @@ class Measurement {
 };
 
 }  // namespace
+
+std::vector<float> score_tokens(LoadedModel& model, std::span<const int32_t> tokens) {
+  std::vector<float> scores;
+  if (tokens.size() < 2) return scores;
+  const auto vocab = static_cast<size_t>(model.config.vocab);
+  const BatchLimits& limits = model.runner->limits().batch;
+  const auto most = static_cast<size_t>(std::min(limits.max_logits, limits.max_tokens));
+  Sequence sequence = model.runner->begin(static_cast<int64_t>(tokens.size()) - 1);
+  std::vector<double> log_probabilities;
+  try {
+    while (scores.size() + 1 < tokens.size()) {
+      const size_t first = scores.size();
+      const auto part = tokens.subspan(first, std::min(most, tokens.size() - 1 - first));
+      const std::vector<float> logits = step(model, sequence, part);
+      for (size_t i = 0; i < part.size(); ++i) {
+        log_softmax(model, std::span(logits).subspan(i * vocab, vocab), log_probabilities);
+        const auto next = static_cast<size_t>(tokens[first + i + 1]);
+        scores.push_back(static_cast<float>(log_probabilities.at(next)));
+      }
+    }
+  } catch (...) {
+    model.runner->release(sequence);
+    throw;
+  }
+  model.runner->release(sequence);
+  return scores;
+}
 
 std::vector<std::vector<int32_t>> text_windows(const Tokenizer& tokenizer, std::string_view text,
                                                int64_t context) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -29,6 +30,11 @@ struct Perplexity {
   double seconds = 0;         ///< in which the model computed their logits, without the reference
   std::optional<Divergence> divergence;
 };
+
+/// The natural logarithm of the probability that the model gives to each of the tokens but the
+/// first, of at most info.context, after those before it: [tokens - 1]. Throws Error when a token
+/// is out of range, or the KV cache has no room for them.
+std::vector<float> score_tokens(LoadedModel& model, std::span<const int32_t> tokens);
 
 /// The tokens of a text in windows of at most `context` tokens, of two at least, each begun by the
 /// begin-of-sequence token if the tokenizer has one. Throws Error when the text or the context is

@@ -75,6 +75,25 @@ void check_roles(const Request& request) {
   }
 }
 
+// Tools are functions, in OpenAI's form or without "type" around them.
+void check_tools(const ordered_json& body) {
+  if (!has_value(body, "tools")) return;
+  size_t index = 0;
+  for (const ordered_json& tool : body.at("tools")) {
+    const std::string name = "tools[" + std::to_string(index++) + "]";
+    const bool wrapped = tool.is_object() && tool.contains("function");
+    const ordered_json& function = wrapped ? tool.at("function") : tool;
+    const auto require = [&](bool holds, const char* member, const char* what) {
+      if (!holds) throw Error(in_quotes(name + (wrapped ? ".function" : "") + member) + what);
+    };
+    require(function.is_object(), "", " is not an object");
+    require(has_value(function, "name") && function.at("name").is_string(), ".name",
+            " is not a text");
+    require(!has_value(function, "parameters") || function.at("parameters").is_object(),
+            ".parameters", " is not an object");
+  }
+}
+
 // Each prompt has its own copy of what else a request says.
 void check_copies(const Request& request, size_t n_prompts) {
   size_t bytes = request.sampling.logit_bias.size() * sizeof(LogitBias) +
@@ -151,6 +170,7 @@ GenerationTask read_generation_task(std::string_view body, AnswerForm form,
   api::read_openai_request(options, object.object(), parsed);
   Request& request = parsed.request;
   check_roles(request);
+  check_tools(object.object());
   if (task.stream) check_streamable(request);
   if (form == AnswerForm::response && request.n != 1) {
     throw Error("\"n\" is not supported; leave it out");

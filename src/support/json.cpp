@@ -292,7 +292,7 @@ void JsonView::allow_only(std::span<const std::string_view> keys) const {
   if (!value_->is_object()) fail("is not a JSON object");
   for (const auto& [key, value] : value_->items()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      fail("has the unknown member " + in_quotes(key) + "; remove it or correct its name");
+      JsonView(*this, value, path_of(key)).fail("is unknown; remove it or correct its name");
     }
   }
 }

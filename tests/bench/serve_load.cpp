@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,10 @@ void print(const char* what, std::vector<double> times) {
   const auto at = [&](double part) {
     return times[static_cast<size_t>(part * static_cast<double>(times.size() - 1))];
   };
-  std::printf("%s: median %.2f ms, 99%% %.2f ms, most %.2f ms\n", what, at(0.5), at(0.99),
-              times.back());
+  const double mean =
+      std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  std::printf("%s: median %.2f ms, mean %.2f ms, 99%% %.2f ms, most %.2f ms\n", what, at(0.5), mean,
+              at(0.99), times.back());
 }
 
 int connect_to(int port) {

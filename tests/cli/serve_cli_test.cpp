@@ -297,6 +297,11 @@ TEST(Serve, RefusesWhatMakesNoSenseAndNamesIt) {
             "messages[0].role");
   EXPECT_EQ(param_of(chat(R"({"messages":[{"role":"user","content":[{"type":"image_url"}]}]})")),
             "messages[0].content[0]");
+  EXPECT_EQ(of_chat(R"(,"tools":[{"type":"function","function":{}}])"), "tools[0].function.name");
+  EXPECT_EQ(of_chat(R"(,"tools":[{"type":"function","function":{"name":"f","parameters":"x"}}])"),
+            "tools[0].function.parameters");
+  EXPECT_EQ(of_chat(R"(,"tools":[5])"), "tools[0]");
+  EXPECT_EQ(param_of(server().post("/tokenize", R"({"prompt":"x","content":"y"})")), "content");
   EXPECT_EQ(param_of(complete(R"("prompt":[])")), "prompt");
   EXPECT_EQ(param_of(complete(R"("prompt":[["a"]])")), "prompt[0]");
   EXPECT_EQ(param_of(complete(R"("prompt":[-5])")), "prompt[0]");

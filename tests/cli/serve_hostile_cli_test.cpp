@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "cli/http_client.h"
+#include "unit/effort.h"
 
 namespace faststream {
 namespace {
@@ -215,7 +216,7 @@ TEST(ServeHostile, ClientsThatGoAwayCancelTheirRequests) {
 
 TEST(ServeHostile, StreamsThatAreLeftByTheHundredLeaveNothing) {
   expect_no_trace(victim(), [] {
-    for (int round = 0; round < 75; ++round) {  // as many as there are slots
+    for (size_t round = 0; round < repetitions(75); ++round) {  // as many as there are slots
       for (const auto& client : stream_to(victim().port(), 8)) client->receive_until("data: ");
     }
   });
@@ -237,7 +238,7 @@ TEST(ServeHostile, KilledClientsLeaveNothing) {
 }
 
 TEST(ServeHostile, TenThousandConnectionsDoNotKeepOthersWaiting) {
-  constexpr rlim_t kMost = 9900;
+  constexpr rlim_t kMost = repetitions(9900);
   rlimit files = {};
   getrlimit(RLIMIT_NOFILE, &files);
   const rlim_t before = files.rlim_cur;

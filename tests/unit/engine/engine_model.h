@@ -63,8 +63,8 @@ inline Mixer small_delta_net() {
                         .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
 }
 
-/// The file of a model with small_model()'s tokenizer, and the control token [TOOL_CALLS]; made
-/// once a process, by its name, and removed at its end.
+/// The file of a model with small_model()'s tokenizer, and the control token [TOOL_CALLS]; one that
+/// gives scores takes pairs. Made once a process, by its name, and removed at its end.
 inline std::filesystem::path engine_model_of(const ModelConfig& config, const std::string& name) {
   struct Files {
     std::map<std::string, std::filesystem::path> paths;
@@ -80,7 +80,8 @@ inline std::filesystem::path engine_model_of(const ModelConfig& config, const st
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
   const std::string tokenizer = compile_sentencepiece(pieces);
-  const TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
+  TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};
+  if (config.pooling && config.pooling->scores) ids.between = {2};
   std::vector<TensorSpec> specs{{"tokenizer", DType::u8, {static_cast<int64_t>(tokenizer.size())}}};
   for (const TensorPlan& plan : tensor_plan(config)) {
     specs.push_back({plan.name, plan.stored_as(), plan.stored_shape()});

@@ -630,6 +630,48 @@ TEST(Engine, RefusesRequestsThatMakeNoSense) {
   EXPECT_NE(refused([](Request& r) { r.sampling.logit_bias = {{kVocab, 1}}; }), "");
 }
 
+TEST(Engine, ScoresTokensAsItWritesThem) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 2, .slots = 3});
+  Request request;
+  request.prompt = "the cat";
+  request.sampling.temperature = 0;
+  request.max_tokens = 20;
+  request.ignore_eos = true;
+  request.logprobs = 0;
+  const Output written = engine.submit(request).get().outputs.front();
+  std::vector<int32_t> tokens = engine.tokenize("the cat");
+  const size_t n_prompt = tokens.size();
+  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
+
+  // More requests than slots, so that some wait beside it.
+  std::vector<std::future<Result>> others;
+  for (int i = 0; i < 9; ++i) others.push_back(engine.submit(request));
+  const std::vector<float> scores = engine.score(tokens);
+  for (auto& other : others) EXPECT_EQ(other.get().outputs.front().tokens, written.tokens);
+
+  ASSERT_EQ(scores.size(), tokens.size() - 1);
+  for (size_t i = 0; i < written.tokens.size(); ++i) {
+    EXPECT_NEAR(scores[n_prompt - 1 + i], written.logprobs[i].chosen.logprob, 1e-4) << i;
+  }
+  EXPECT_TRUE(engine.score(std::vector<int32_t>{5}).empty());
+  EXPECT_THROW((void)engine.score(std::vector<int32_t>{5, kVocab}), Error);
+  EXPECT_THROW((void)engine.score(std::vector<int32_t>{5, -1}), Error);
+  EXPECT_THROW((void)engine.score(std::vector<int32_t>(1001, 5)), Error);
+}
+
+TEST(Engine, ScoresTextsInWindows) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .context = 16});
+  const std::string text = "the cat and the dog and the cat and the dog and the cat";
+  const std::vector<float> scores = engine.score(text);
+  std::vector<int32_t> window = engine.tokenize(text);
+  ASSERT_GT(window.size(), 16U);
+  EXPECT_EQ(scores.size(), window.size() - 1);
+  window.resize(16);
+  const std::vector<float> first = engine.score(window);
+  EXPECT_EQ(std::vector(scores.begin(), scores.begin() + 15), first);
+  EXPECT_THROW((void)engine.score(""), Error);
+}
+
 TEST(Engine, RefusesLimitsThatMakeNoSense) {
   const auto refused = [&](const std::function<void(EngineOptions&)>& change) {
     EngineOptions options{.device = "cpu", .threads = 1};

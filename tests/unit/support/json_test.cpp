@@ -209,7 +209,7 @@ TEST(JsonView, SaysWhereWhatAndWhatWasExpected) {
             "x.json: \"rope\" is not a list; copy it again");
   const JsonView rope(example().at("rope"), "x.json");
   EXPECT_EQ(error_of([&] { rope.allow_only({"theta"}); }),
-            "x.json: has the unknown member \"type\"; remove it or correct its name");
+            "x.json: \"type\" is unknown; remove it or correct its name");
   EXPECT_EQ(error_of([&] { rope.allow_only({"theta", "type"}); }), "");
   EXPECT_EQ(error_of([&] { (void)JsonView(example(), "").get<bool>("name"); }),
             "\"name\" is not true or false");
