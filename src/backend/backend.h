@@ -460,6 +460,9 @@ class Backend {
   [[nodiscard]] virtual int32_t most_slots() const = 0;
   /// Tokens of a prompt that do not take long on the slowest such device.
   [[nodiscard]] virtual int32_t first_tokens() const = 0;
+  /// Ascending: a step of more rows than one of these may sum a row's products in another order
+  /// than a step of fewer. None: no order depends on how many rows there are.
+  [[nodiscard]] virtual std::span<const int32_t> row_borders() const { return {}; }
   /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()
   /// gives: at most so many, all operations and threads together, once each has run. A plan of
   /// memory leaves them free, so that no step fails for want of them.

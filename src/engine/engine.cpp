@@ -67,14 +67,15 @@ struct Part : Scheduler::Entry {
 
 // A request in work.
 struct Job {
-  Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer)
+  Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer,
+      Speculation::Kind speculation)
       : rules(std::move(common)), n(request.n), logprobs(request.logprobs) {
     if (rules.search.beams > 1) {
       add(std::make_unique<BeamSearch>(rules, tokenizer), request.priority);
     }
     const int32_t n_samples = rules.search.beams > 1 ? 0 : std::max(request.n, request.best_of);
     for (int32_t i = 0; i < n_samples; ++i) {
-      add(std::make_unique<SampleGroup>(rules, tokenizer, i), request.priority);
+      add(std::make_unique<SampleGroup>(rules, tokenizer, i, speculation), request.priority);
     }
   }
 
@@ -142,7 +143,10 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
                          // What a text's tokens give depends on its source.
                          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
                          .threads = scheduler_threads(model, options),
-                         .ends_together = options.ends_together};
+                         .ends_together = options.ends_together,
+                         .proposed_tokens = model.proposed_tokens,
+                         .always_proposes = options.always_speculate,
+                         .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
   return limits;
 }
@@ -379,7 +383,8 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   }
   // Samples are compared by their likelihood.
   rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
-  return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer);
+  return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer,
+                               model.speculation.kind);
 }
 
 RequestId Engine::Impl::submit(std::unique_ptr<Job> job) {
@@ -566,6 +571,8 @@ void Engine::Impl::publish() {
            .prompt_tokens = counts.prompt_tokens,
            .cached_tokens = counts.cached_tokens,
            .generated_tokens = counts.generated_tokens,
+           .proposed_tokens = counts.proposed_tokens,
+           .accepted_tokens = counts.accepted_tokens,
            .preemptions = counts.preemptions,
            .finished = n_finished,
            .running = scheduler.n_running(),

@@ -1,7 +1,9 @@
 // Which tokens a step processes, in which pages.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/entry_tokens.h"
@@ -9,6 +11,9 @@
 #include "engine/source.h"
 
 namespace faststream {
+
+using Clock = std::chrono::steady_clock;
+
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
   beside_another_ = beside_another;
@@ -23,8 +28,13 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
     if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
+  choose_proposals();
   plan_decode();
   plan_prefill();
+  const int32_t n_proposed = step_->n_proposed(step_->parts);
+  const bool has_prompts = step_->n_tokens(step_->parts, false) > 0;
+  step_->n_speculating =
+      has_prompts || n_proposed == 0 ? 0 : step_->n_tokens(step_->parts, true) - n_proposed;
 }
 
 // Takes the groups that are in no step, of half of the slots where there are to be two steps.
@@ -64,10 +74,56 @@ void SchedulingPolicy::split(Entry& entry) {
   }
 }
 
+// Has groups in decode propose as much as is worth it.
+void SchedulingPolicy::choose_proposals() {
+  std::vector<Entry*> decoding;
+  int32_t n_decoding = 0;  // sequences
+  for (Entry* entry : step_->entries) {
+    entry->n_proposing = 0;
+    if (!in_decode(*entry)) continue;
+    decoding.push_back(entry);
+    n_decoding += static_cast<int32_t>(entry->sequences.size());
+  }
+  n_proposable_ = proposable(n_decoding);
+  if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return;
+
+  // What a text begins with is read once: that belongs to its prompt's time.
+  for (Entry* entry : decoding) {
+    if (!std::exchange(entry->has_offered, true)) (void)offer_of(*entry);
+  }
+  const Clock::time_point start = Clock::now();
+  std::vector<ProposalOffer> offers;
+  for (Entry* entry : decoding) offers.push_back(offer_of(*entry));
+  std::vector<int32_t> chosen;
+  if (!limits_.always_proposes) chosen = gate_.choose(offers, n_decoding, n_proposable_);
+  for (size_t i = 0; i < decoding.size(); ++i) {
+    decoding[i]->n_proposing = limits_.always_proposes ? offers[i].most : chosen[i];
+    if (decoding[i]->n_proposing > 0) decoding[i]->group->propose(decoding[i]->n_proposing);
+  }
+  gate_.spent(std::chrono::duration<double>(Clock::now() - start).count());
+}
+
+// Tokens that a step may have beside those of so many sequences in decode.
+int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
+  const auto border = std::ranges::lower_bound(limits_.row_borders, n_decoding);
+  const int32_t most_rows = border == limits_.row_borders.end()
+                                ? limits_.max_step_tokens
+                                : std::min(limits_.max_step_tokens, *border);
+  return std::clamp(most_rows - n_decoding, 0, limits_.proposed_tokens);
+}
+
+// No more tokens than the text has before it is rotated otherwise.
+ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
+  ProposalOffer offer = entry.group->offer();
+  while (offer.most > 0 && config_.outgrows(entry.rope_length, text_length(entry) + offer.most)) {
+    --offer.most;
+  }
+  return offer;
+}
+
 // Plans what is in decode; step_->in_prompt are the others then. Preempted entries are in no step.
 void SchedulingPolicy::plan_decode() {
   step_->in_prompt.clear();
-  n_proposable_ = limits_.proposed_tokens;
   for (Entry* next : step_->entries) {
     Entry& entry = *next;
     if (entry.step != step_) continue;
@@ -92,8 +148,8 @@ void SchedulingPolicy::plan_decode(Entry& entry) {
   begin_part(entry, true);
   for (size_t i = 0; i < entry.sequences.size(); ++i) {
     (void)take_pages(entry.sequences[i], 1);
-    std::span<const int32_t> proposed = entry.group->proposed();
-    proposed = proposed.first(std::min(proposed.size(), static_cast<size_t>(n_proposable_)));
+    const std::span<const int32_t> proposed = entry.group->proposed().first(
+        static_cast<size_t>(std::min(entry.n_proposing, n_proposable_)));
     if (proposed.empty()) {
       add_input(i, 1, NewTokens::Logits::last);
       continue;

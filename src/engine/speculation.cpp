@@ -1,0 +1,19 @@
+#include "engine/speculation.h"
+
+#include "support/error.h"
+#include "support/printable.h"
+
+namespace faststream {
+
+Speculation speculation_from_name(std::string_view name) {
+  constexpr std::string_view kDraft = "draft=";
+  if (name == "off") return {};
+  if (name == "auto" || name == "lookup") return {.kind = Speculation::Kind::lookup};
+  if (name.starts_with(kDraft) && name.size() > kDraft.size()) {
+    return {.kind = Speculation::Kind::draft, .draft = std::string(name.substr(kDraft.size()))};
+  }
+  throw UsageError("--speculate " + printable(std::string(name)) +
+                   ": give auto, off, lookup or draft=FILE with a model file");
+}
+
+}  // namespace faststream

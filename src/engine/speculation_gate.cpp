@@ -1,0 +1,156 @@
+#include "engine/speculation_gate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+
+namespace faststream {
+namespace {
+
+// Measurements so many steps ago say nothing of a step now: texts are longer, or others use the
+// machine.
+constexpr int64_t kMemory = 512;
+// Proposals may cost this part of the time.
+constexpr double kAllowance = 0.01;
+// Of steps without proposals: what the account may hold, and owe.
+constexpr double kMostSaved = 2;
+constexpr double kMostOwed = 0.5;
+// Proposals are expected to gain so much at least: what is measured is not exact.
+constexpr double kLeastGain = 1.02;
+// After so many steps with proposals one is without, to see what that takes now.
+constexpr int32_t kMostInARow = 64;
+
+// Numbers up to 8, then in steps of an eighth to a quarter.
+int32_t size_class(int32_t n) {
+  if (n <= 8) return n;
+  const int shift = std::bit_width(static_cast<uint32_t>(n)) - 3;
+  return n >> shift << shift;
+}
+
+}  // namespace
+
+// A step that took far longer than others says little: something else did.
+void StepCost::Mean::add(double seconds, int64_t now) {
+  if (now - time > kMemory) count = 0;
+  time = now;
+  ++count;
+  if (count == 1) {
+    value = seconds;
+  } else {
+    value += (std::min(seconds, 2 * value) - value) * std::max(1.0 / count, 0.1);
+  }
+}
+
+void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
+  ++now_;
+  steps_[{size_class(n_sequences), size_class(n_proposed)}].add(seconds, now_);
+  if (n_proposed == 0) rows_[size_class(n_sequences)].add(seconds, now_);
+}
+
+void StepCost::measured_prompt(int32_t n_tokens, double seconds) {
+  rows_[size_class(n_tokens)].add(seconds, now_);
+}
+
+const StepCost::Mean* StepCost::find(const Key& key) const {
+  const auto found = steps_.find(key);
+  return found != steps_.end() && now_ - found->second.time <= kMemory ? &found->second : nullptr;
+}
+
+// On straight lines between what was measured; beyond, rows cost what they did.
+double StepCost::of_rows(int32_t rows) const {
+  const auto above = rows_.lower_bound(rows);
+  if (above == rows_.begin()) return above->second.value;
+  const auto& [lower, of_lower] = *std::prev(above);
+  if (above == rows_.end()) return of_lower.value * rows / lower;
+  const double part = static_cast<double>(rows - lower) / (above->first - lower);
+  return of_lower.value + part * (above->second.value - of_lower.value);
+}
+
+double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
+  const int32_t sequences = size_class(n_sequences);
+  const Mean* plain = find({sequences, 0});
+  if (plain == nullptr) return 0;
+  const int32_t proposed = size_class(n_proposed);
+  if (const Mean* known = find({sequences, proposed})) return known->value;
+  double value = plain->value + std::max(of_rows(n_sequences + n_proposed) - of_rows(n_sequences), 0.0);
+  // No more rows, no more time.
+  for (const auto& [key, mean] : steps_) {
+    if (key.first != sequences || now_ - mean.time > kMemory) continue;
+    if (key.second < proposed) value = std::max(value, mean.value);
+    if (key.second > proposed) value = std::min(value, mean.value);
+  }
+  return value;
+}
+
+void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
+  cost_.measured(n_sequences, n_proposed, seconds);
+  n_since_plain_ = n_proposed == 0 ? 0 : n_since_plain_ + 1;
+  const double plain = cost_.seconds(n_sequences, 0);
+  if (!has_account_) account_ += plain;
+  has_account_ = true;
+  account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * seconds;
+  if (n_proposed > 0) account_ -= seconds;
+}
+
+void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {
+  account_ += n_tokens * cost_.seconds(n_sequences, 0) / n_sequences;
+}
+
+void SpeculationGate::drafted(int32_t n_sequences, int32_t n_passes, double seconds) {
+  spent(seconds);
+  const double of_pass = seconds / n_passes;
+  const auto [known, is_new] = draft_seconds_.try_emplace(size_class(n_sequences), of_pass);
+  if (!is_new) known->second += (of_pass - known->second) / 8;
+}
+
+double SpeculationGate::draft_seconds(int32_t n_sequences) const {
+  const auto known = draft_seconds_.find(size_class(n_sequences));
+  return known == draft_seconds_.end() ? 0 : known->second;
+}
+
+bool SpeculationGate::is_open(int32_t n_sequences) const {
+  return account_ > 0 && n_since_plain_ < kMostInARow && n_sequences <= kMostSpeculating &&
+         cost_.seconds(n_sequences, 0) > 0;
+}
+
+// A token that is the i-th in a row fits with the i-th power of the rate. Of all that are offered
+// the likeliest are taken, as many as give the most tokens a second.
+std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offers,
+                                             int32_t n_sequences, int32_t n_most) const {
+  struct Row {
+    float likelihood = 0;
+    size_t offer = 0;
+    int32_t depth = 0;
+  };
+  std::vector<Row> rows;
+  for (size_t o = 0; o < offers.size(); ++o) {
+    float likelihood = 1;
+    for (int32_t depth = 1; depth <= offers[o].most; ++depth) {
+      likelihood *= offers[o].acceptance;
+      rows.push_back({likelihood, o, depth});
+    }
+  }
+  std::ranges::stable_sort(rows, std::greater<>(), &Row::likelihood);
+  if (rows.size() > static_cast<size_t>(n_most)) rows.resize(static_cast<size_t>(n_most));
+
+  const double of_pass = draft_seconds(n_sequences);
+  double tokens = n_sequences;
+  double best = kLeastGain * tokens / cost_.seconds(n_sequences, 0);
+  int32_t depth = 0;
+  size_t n_chosen = 0;
+  for (size_t n = 1; n <= rows.size(); ++n) {
+    tokens += static_cast<double>(rows[n - 1].likelihood);
+    depth = std::max(depth, rows[n - 1].depth);
+    const double seconds =
+        cost_.seconds(n_sequences, static_cast<int32_t>(n)) + depth * of_pass;
+    if (tokens / seconds <= best) continue;
+    best = tokens / seconds;
+    n_chosen = n;
+  }
+  std::vector<int32_t> chosen(offers.size());
+  for (size_t n = 0; n < n_chosen; ++n) ++chosen[rows[n].offer];
+  return chosen;
+}
+
+}  // namespace faststream
