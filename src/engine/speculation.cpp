@@ -12,8 +12,8 @@ Speculation speculation_from_name(std::string_view name) {
   if (name.starts_with(kDraft) && name.size() > kDraft.size()) {
     return {.kind = Speculation::Kind::draft, .draft = std::string(name.substr(kDraft.size()))};
   }
-  throw UsageError("--speculate " + printable(std::string(name)) +
-                   ": give auto, off, lookup or draft=FILE with a model file");
+  throw UsageError(in_quotes(name) +
+                   " is no way to speculate; give auto, off, lookup or draft=FILE");
 }
 
 }  // namespace faststream

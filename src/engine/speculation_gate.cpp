@@ -11,6 +11,7 @@ namespace {
 // Measurements so many steps ago say nothing of a step now: texts are longer, or others use the
 // machine.
 constexpr int64_t kMemory = 512;
+constexpr size_t kWindow = 8;
 // Proposals may cost this part of the time.
 constexpr double kAllowance = 0.01;
 // Of steps without proposals: what the account may hold, and owe.
@@ -30,16 +31,24 @@ int32_t size_class(int32_t n) {
 
 }  // namespace
 
-// A step that took far longer than others says little: something else did.
-void StepCost::Mean::add(double seconds, int64_t now) {
-  if (now - time > kMemory) count = 0;
-  time = now;
-  ++count;
-  if (count == 1) {
-    value = seconds;
+void StepCost::Times::add(double seconds, int64_t now) {
+  if (!is_known(now)) last_.clear();
+  time_ = now;
+  if (last_.size() < kWindow) {
+    last_.push_back(seconds);
   } else {
-    value += (std::min(seconds, 2 * value) - value) * std::max(1.0 / count, 0.1);
+    last_[next_] = seconds;
+    next_ = (next_ + 1) % kWindow;
   }
+  std::vector<double> sorted = last_;
+  std::ranges::sort(sorted);
+  usual_ = sorted[sorted.size() / 4];
+}
+
+// Few measurements may all have been disturbed: they are worth trying again soon.
+bool StepCost::Times::is_known(int64_t now) const {
+  return !last_.empty() && now - time_ <= kMemory * static_cast<int64_t>(last_.size()) /
+                                              static_cast<int64_t>(kWindow);
 }
 
 void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
@@ -52,33 +61,32 @@ void StepCost::measured_prompt(int32_t n_tokens, double seconds) {
   rows_[size_class(n_tokens)].add(seconds, now_);
 }
 
-const StepCost::Mean* StepCost::find(const Key& key) const {
-  const auto found = steps_.find(key);
-  return found != steps_.end() && now_ - found->second.time <= kMemory ? &found->second : nullptr;
-}
-
 // On straight lines between what was measured; beyond, rows cost what they did.
 double StepCost::of_rows(int32_t rows) const {
   const auto above = rows_.lower_bound(rows);
-  if (above == rows_.begin()) return above->second.value;
-  const auto& [lower, of_lower] = *std::prev(above);
-  if (above == rows_.end()) return of_lower.value * rows / lower;
+  if (above == rows_.begin()) return above->second.usual();
+  const auto& [lower, times] = *std::prev(above);
+  const double of_lower = times.usual();
+  if (above == rows_.end()) return of_lower * rows / lower;
   const double part = static_cast<double>(rows - lower) / (above->first - lower);
-  return of_lower.value + part * (above->second.value - of_lower.value);
+  return of_lower + part * (above->second.usual() - of_lower);
 }
 
 double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
   const int32_t sequences = size_class(n_sequences);
-  const Mean* plain = find({sequences, 0});
-  if (plain == nullptr) return 0;
   const int32_t proposed = size_class(n_proposed);
-  if (const Mean* known = find({sequences, proposed})) return known->value;
-  double value = plain->value + std::max(of_rows(n_sequences + n_proposed) - of_rows(n_sequences), 0.0);
-  // No more rows, no more time.
-  for (const auto& [key, mean] : steps_) {
-    if (key.first != sequences || now_ - mean.time > kMemory) continue;
-    if (key.second < proposed) value = std::max(value, mean.value);
-    if (key.second > proposed) value = std::min(value, mean.value);
+  const auto first = steps_.lower_bound({sequences, 0});
+  if (first == steps_.end() || first->first != Key{sequences, 0}) return 0;
+  double value = first->second.usual();
+  if (proposed == 0) return value;
+  value += std::max(of_rows(n_sequences + n_proposed) - of_rows(n_sequences), 0.0);
+  // Fewer rows take no longer than more.
+  for (auto step = first; step != steps_.end() && step->first.first == sequences; ++step) {
+    const auto& [key, times] = *step;
+    if (!times.is_known(now_)) continue;
+    if (key.second == proposed) value = times.usual();
+    if (key.second < proposed) value = std::max(value, times.usual());
+    if (key.second > proposed) value = std::min(value, times.usual());
   }
   return value;
 }
@@ -89,8 +97,8 @@ void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double s
   const double plain = cost_.seconds(n_sequences, 0);
   if (!has_account_) account_ += plain;
   has_account_ = true;
-  account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * seconds;
-  if (n_proposed > 0) account_ -= seconds;
+  account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * plain;
+  if (n_proposed > 0) account_ -= cost_.seconds(n_sequences, n_proposed);
 }
 
 void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {
@@ -142,8 +150,7 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
   for (size_t n = 1; n <= rows.size(); ++n) {
     tokens += static_cast<double>(rows[n - 1].likelihood);
     depth = std::max(depth, rows[n - 1].depth);
-    const double seconds =
-        cost_.seconds(n_sequences, static_cast<int32_t>(n)) + depth * of_pass;
+    const double seconds = cost_.seconds(n_sequences, static_cast<int32_t>(n)) + depth * of_pass;
     if (tokens / seconds <= best) continue;
     best = tokens / seconds;
     n_chosen = n;

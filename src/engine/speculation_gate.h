@@ -25,21 +25,26 @@ class StepCost {
   [[nodiscard]] double seconds(int32_t n_sequences, int32_t n_proposed) const;
 
  private:
-  // A mean that forgets.
-  struct Mean {
-    double value = 0;
-    int32_t count = 0;
-    int64_t time = 0;  // of the last measurement, in steps
-
+  // The last measurements, of which a quarter took no longer than usual(): what else the machine
+  // did meanwhile is in the others.
+  class Times {
+   public:
     void add(double seconds, int64_t now);
+    [[nodiscard]] double usual() const { return usual_; }
+    [[nodiscard]] bool is_known(int64_t now) const;
+
+   private:
+    std::vector<double> last_;
+    size_t next_ = 0;  // that is replaced
+    double usual_ = 0;
+    int64_t time_ = 0;  // of the last one, in steps
   };
   using Key = std::pair<int32_t, int32_t>;  // sequences, proposals; see size_class()
 
-  [[nodiscard]] const Mean* find(const Key& key) const;
   [[nodiscard]] double of_rows(int32_t rows) const;
 
-  std::map<Key, Mean> steps_;
-  std::map<int32_t, Mean> rows_;  // of steps without proposals
+  std::map<Key, Times> steps_;
+  std::map<int32_t, Times> rows_;  // of steps without proposals
   int64_t now_ = 0;
 };
 

@@ -24,9 +24,8 @@ void SuffixAutomaton::connect(int32_t from, int32_t token, int32_t to) {
 // Of the substrings of `to` those that `token` makes of the longest one of `from`, and shorter
 // ones, get a state of their own.
 int32_t SuffixAutomaton::split(int32_t from, int32_t token, int32_t to) {
-  const int32_t copy = add_state({.length = state(from).length + 1,
-                                  .suffix = state(to).suffix,
-                                  .end = state(to).end});
+  const int32_t copy = add_state(
+      {.length = state(from).length + 1, .suffix = state(to).suffix, .end = state(to).end});
   for (int32_t i = state(to).transitions; i != kNone;) {
     const Transition transition = transitions_[static_cast<size_t>(i)];
     connect(copy, transition.token, transition.to);

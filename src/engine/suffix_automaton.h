@@ -33,10 +33,10 @@ class SuffixAutomaton {
 
   /// Substrings that end at the same places of the text.
   struct State {
-    int32_t length = 0;             // of the longest of them
-    int32_t suffix = kNone;         // state of its longest suffix that ends at more places
-    int32_t end = 0;                // one of the places
-    int32_t transitions = kNone;    // the last of them
+    int32_t length = 0;           // of the longest of them
+    int32_t suffix = kNone;       // state of its longest suffix that ends at more places
+    int32_t end = 0;              // one of the places
+    int32_t transitions = kNone;  // the last of them
   };
   struct Transition {
     int32_t token = 0;
