@@ -18,12 +18,14 @@
 #include <utility>
 
 #include "engine/beam_search.h"
+#include "engine/draft_model.h"
 #include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
 #include "engine/perplexity.h"
 #include "engine/rule_cache.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "support/machine.h"
 #include "support/random_seed.h"
 #include "support/utf8.h"
@@ -135,7 +137,8 @@ int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
 // many takes twice as long.
 constexpr int32_t kTurnSlots = 512;
 
-SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
+SchedulerLimits scheduler_limits(const LoadedModel& model, DraftModel* draft,
+                                 const EngineOptions& options) {
   SchedulerLimits limits{.slots = model.info.slots,
                          .max_step_tokens = model.runner->limits().batch.max_tokens,
                          .first_tokens = model.backend->first_tokens(),
@@ -145,6 +148,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
                          .threads = scheduler_threads(model, options),
                          .ends_together = options.ends_together,
                          .proposed_tokens = model.proposed_tokens,
+                         .drafter = draft,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
@@ -156,6 +160,12 @@ struct Scoring {
   int64_t n_tokens = 0;
   std::packaged_task<std::vector<float>()> work;
 };
+
+std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
+  const Speculation speculation = speculation_from_name(options.speculate);
+  if (speculation.kind != Speculation::Kind::draft) return nullptr;
+  return std::make_unique<DraftModel>(speculation.draft, options);
+}
 
 // What other threads want of the engine's.
 struct Inbox {
@@ -169,10 +179,12 @@ struct Inbox {
 
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
-      : model(path, options, 1),
+      : draft(load_draft(options)),
+        model(path, options, 1),
         rule_cache(*model.tokenizer, model.config.vocab),
         context_option(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
-        scheduler(*model.runner, scheduler_limits(model, options)) {
+        scheduler(*model.runner, scheduler_limits(model, draft.get(), options)) {
+    if (draft) draft->check_drafts_for(model);
     try {
       chat = find_chat_template(options.chat_template, model.file);
     } catch (const Error& error) {
@@ -224,6 +236,7 @@ struct Engine::Impl {
   void end(Job& job, FinishReason reason, const std::string& error);
   void publish();
 
+  std::unique_ptr<DraftModel> draft;  // before the model, which takes what is left of memory
   LoadedModel model;
   mutable RuleCache rule_cache;
   std::string context_option;  // which made the context smaller than the model's

@@ -114,8 +114,8 @@ SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const
 }
 
 int64_t Generation::tokens_ahead() const {
-  if (matcher_ || rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() ||
-      rules_->first || rules_->last) {
+  if (matcher_ || rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() || rules_->first ||
+      rules_->last) {
     return 0;
   }
   const auto n_tokens = static_cast<int64_t>(output_.tokens.size());
@@ -310,12 +310,20 @@ void Generation::forbid() {
 SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
                          Speculation::Kind speculation)
     : text_(rules, tokenizer, sample) {
+  constexpr float kExpected = 0.6F;  // of a draft, before there was one
   if (speculation == Speculation::Kind::lookup) lookup_.emplace();
+  if (speculation == Speculation::Kind::draft) draft_rate_.emplace(kExpected);
+}
+
+void SampleGroup::propose(int32_t n) {
+  if (lookup_) suppose(lookup_->propose(text_.tokens(), n));
 }
 
 ProposalOffer SampleGroup::offer() {
   const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
-  if (!lookup_ || most <= 0) return {};
+  if (most <= 0) return {};
+  if (draft_rate_) return {.most = most, .acceptance = draft_rate_->value()};
+  if (!lookup_) return {};
   lookup_->read(text_.tokens());
   return lookup_->offer(most);
 }
@@ -336,7 +344,11 @@ std::span<const int32_t> SampleGroup::accept(std::span<SampledToken> sampled) {
   }
   if (n_proposed > 0) {
     const size_t n_tried = text_.finished() && fits ? n_fitting : n_proposed;
-    lookup_->note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
+    const auto note = [&](auto& rate) {
+      rate.note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
+    };
+    if (lookup_) note(*lookup_);
+    if (draft_rate_) note(*draft_rate_);
   }
   return {&kItself, 1};
 }

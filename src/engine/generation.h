@@ -163,7 +163,10 @@ class SampleGroup final : public SequenceGroup {
     return text_.sampling_row();
   }
   [[nodiscard]] ProposalOffer offer() override;
-  void propose(int32_t n) override { proposed_ = lookup_->propose(text_.tokens(), n); }
+  void propose(int32_t n) override;
+  void suppose(std::span<const int32_t> tokens) override {
+    proposed_.assign(tokens.begin(), tokens.end());
+  }
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
   [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> proposed) const override {
     return text_.sampling_row_after(proposed);
@@ -181,7 +184,8 @@ class SampleGroup final : public SequenceGroup {
  private:
   Generation text_;
   std::optional<LookupProposer> lookup_;
-  std::span<const int32_t> proposed_;
+  std::optional<AcceptanceRate> draft_rate_;  // where another model drafts
+  std::vector<int32_t> proposed_;
 };
 
 }  // namespace faststream

@@ -158,6 +158,8 @@ void SchedulingPolicy::leave(Entry& entry, bool keep_texts) {
   }
   for (Sequence& sequence : entry.sequences) caches_.release(sequence);
   entry.sequences.clear();
+  entry.has_offered = false;
+  if (limits_.drafter != nullptr) limits_.drafter->forget(*entry.group);
   entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));
   n_running_ -= entry.group->width();
@@ -184,9 +186,7 @@ void SchedulingPolicy::measured(const StepPlan& step, std::span<const Part> part
   const int32_t n_prompt = step.n_tokens(parts, false) + n_source_tokens;
   alone_.measured(n_prompt + n_decode, seconds);
   if (n_decode > 0) beside_.measured(n_prompt, seconds);
-  if (n_decode == 0) {
-    gate_.measured_prompt(n_prompt, seconds);
-  } else if (n_prompt == 0) {
+  if (n_decode > 0 && n_prompt == 0) {
     const int32_t n_proposed = step.n_proposed(parts);
     gate_.measured(n_decode - n_proposed, n_proposed, seconds);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/drafter.h"
 #include "engine/sequence.h"
 #include "engine/sequence_caches.h"
 #include "engine/sequence_group.h"
@@ -34,8 +35,9 @@ struct SchedulerLimits {
   /// Tokens of a step that groups propose, at most: it may ask for a row of logits for each, beside
   /// one a sequence in decode.
   int32_t proposed_tokens = 0;
-  bool always_proposes = false;                   ///< all that is offered, whatever it costs
-  std::span<const int32_t> row_borders = {};      ///< that proposals do not carry a step across
+  Drafter* drafter = nullptr;                 ///< for groups that find no proposals by themselves
+  bool always_proposes = false;               ///< all that is offered, whatever it costs
+  std::span<const int32_t> row_borders = {};  ///< that proposals do not carry a step across
 };
 
 struct SchedulerCounts {
@@ -112,8 +114,8 @@ struct StepPlan {
 ///     computed by another waits for it (limits.ends_together: of the last ones those first that
 ///     may generate most, so that slots do not stay empty at the end),
 ///   - has a token chosen for each running sequence, or several where its group proposes some, that
-///     is worth its time (SpeculationGate) and there is room to spare, and processes prompts in chunks beside them, so many tokens that no
-///     step is long (StepBudget),
+///     is worth its time (SpeculationGate) and there is room to spare, and processes prompts in
+///     chunks beside them, so many tokens that no step is long (StepBudget),
 ///   - preempts, when room runs out, the running group of the least priority, the latest first: it
 ///     waits again and recomputes what the caches have not kept.
 ///
@@ -198,6 +200,7 @@ class SchedulingPolicy {
   void choose_proposals();
   [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
   [[nodiscard]] ProposalOffer offer_of(Entry& entry) const;
+  void propose(std::span<Entry* const> entries, int32_t n_decoding);
   void plan_decode();
   void plan_decode(Entry& entry);
   void plan_prefill();

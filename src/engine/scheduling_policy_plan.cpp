@@ -12,7 +12,15 @@
 
 namespace faststream {
 
+namespace {
+
 using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
 
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
@@ -89,7 +97,10 @@ void SchedulingPolicy::choose_proposals() {
 
   // What a text begins with is read once: that belongs to its prompt's time.
   for (Entry* entry : decoding) {
-    if (!std::exchange(entry->has_offered, true)) (void)offer_of(*entry);
+    if (std::exchange(entry->has_offered, true)) continue;
+    if (offer_of(*entry).most > 0 && limits_.drafter != nullptr) {
+      limits_.drafter->read(*entry->group);
+    }
   }
   const Clock::time_point start = Clock::now();
   std::vector<ProposalOffer> offers;
@@ -97,10 +108,27 @@ void SchedulingPolicy::choose_proposals() {
   std::vector<int32_t> chosen;
   if (!limits_.always_proposes) chosen = gate_.choose(offers, n_decoding, n_proposable_);
   for (size_t i = 0; i < decoding.size(); ++i) {
-    decoding[i]->n_proposing = limits_.always_proposes ? offers[i].most : chosen[i];
-    if (decoding[i]->n_proposing > 0) decoding[i]->group->propose(decoding[i]->n_proposing);
+    decoding[i]->n_proposing =
+        limits_.always_proposes ? std::min(offers[i].most, n_proposable_) : chosen[i];
   }
-  gate_.spent(std::chrono::duration<double>(Clock::now() - start).count());
+  gate_.spent(seconds_since(start));
+  std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
+  propose(decoding, n_decoding);
+}
+
+void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decoding) {
+  if (entries.empty()) return;
+  const Clock::time_point start = Clock::now();
+  for (Entry* entry : entries) entry->group->propose(entry->n_proposing);
+  if (limits_.drafter == nullptr) return gate_.spent(seconds_since(start));
+  std::vector<DraftTask> tasks;
+  int32_t n_passes = 0;
+  for (Entry* entry : entries) {
+    tasks.push_back({.group = entry->group, .n_tokens = entry->n_proposing});
+    n_passes = std::max(n_passes, entry->n_proposing);
+  }
+  limits_.drafter->draft(tasks);
+  gate_.drafted(n_decoding, n_passes, seconds_since(start));
 }
 
 // Tokens that a step may have beside those of so many sequences in decode.
@@ -148,8 +176,9 @@ void SchedulingPolicy::plan_decode(Entry& entry) {
   begin_part(entry, true);
   for (size_t i = 0; i < entry.sequences.size(); ++i) {
     (void)take_pages(entry.sequences[i], 1);
-    const std::span<const int32_t> proposed = entry.group->proposed().first(
-        static_cast<size_t>(std::min(entry.n_proposing, n_proposable_)));
+    std::span<const int32_t> proposed = entry.group->proposed();
+    proposed = proposed.first(
+        std::min(proposed.size(), static_cast<size_t>(std::min(entry.n_proposing, n_proposable_))));
     if (proposed.empty()) {
       add_input(i, 1, NewTokens::Logits::last);
       continue;

@@ -39,9 +39,11 @@ class SequenceGroup {
   /// How many tokens a group that always has one sequence could propose now, no more than it may
   /// still have, and how likely these come next.
   [[nodiscard]] virtual ProposalOffer offer() { return {}; }
-  /// Proposes `n` tokens, no more than it offered.
+  /// Proposes `n` tokens, no more than it offered, where it finds some by itself.
   virtual void propose(int32_t /*n*/) {}
-  /// What was proposed; valid until the next propose(). A step may look at the first of these
+  /// Proposes these, no more than it offered.
+  virtual void suppose(std::span<const int32_t> /*tokens*/) {}
+  /// What was proposed; valid until something else is. A step may look at the first of these
   /// together with the text's last token: it chooses a token after each of them.
   [[nodiscard]] virtual std::span<const int32_t> proposed() const { return {}; }
   /// How the token after these is chosen, the first that are proposed. The edits are valid until

@@ -12,6 +12,9 @@ namespace {
 // machine.
 constexpr int64_t kMemory = 512;
 constexpr size_t kWindow = 8;
+// A token more in a step is supposed to cost this part of what it costs in a step without it: too
+// little where it costs nearly as much, which a step or two show.
+constexpr double kGuess = 0.25;
 // Proposals may cost this part of the time.
 constexpr double kAllowance = 0.01;
 // Of steps without proposals: what the account may hold, and owe.
@@ -52,43 +55,30 @@ bool StepCost::Times::is_known(int64_t now) const {
 }
 
 void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
-  ++now_;
-  steps_[{size_class(n_sequences), size_class(n_proposed)}].add(seconds, now_);
-  if (n_proposed == 0) rows_[size_class(n_sequences)].add(seconds, now_);
+  steps_[{size_class(n_sequences), size_class(n_proposed)}].add(seconds, ++now_);
 }
 
-void StepCost::measured_prompt(int32_t n_tokens, double seconds) {
-  rows_[size_class(n_tokens)].add(seconds, now_);
-}
-
-// On straight lines between what was measured; beyond, rows cost what they did.
-double StepCost::of_rows(int32_t rows) const {
-  const auto above = rows_.lower_bound(rows);
-  if (above == rows_.begin()) return above->second.usual();
-  const auto& [lower, times] = *std::prev(above);
-  const double of_lower = times.usual();
-  if (above == rows_.end()) return of_lower * rows / lower;
-  const double part = static_cast<double>(rows - lower) / (above->first - lower);
-  return of_lower + part * (above->second.usual() - of_lower);
-}
-
+// On a straight line between what is known.
 double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
   const int32_t sequences = size_class(n_sequences);
+  const auto first = steps_.find({sequences, 0});
+  if (first == steps_.end()) return 0;
+  const double plain = first->second.usual();
   const int32_t proposed = size_class(n_proposed);
-  const auto first = steps_.lower_bound({sequences, 0});
-  if (first == steps_.end() || first->first != Key{sequences, 0}) return 0;
-  double value = first->second.usual();
-  if (proposed == 0) return value;
-  value += std::max(of_rows(n_sequences + n_proposed) - of_rows(n_sequences), 0.0);
-  // Fewer rows take no longer than more.
-  for (auto step = first; step != steps_.end() && step->first.first == sequences; ++step) {
+  std::pair<int32_t, double> before{0, plain};
+  for (auto step = std::next(first); step != steps_.end(); ++step) {
     const auto& [key, times] = *step;
+    if (key.first != sequences || before.first == proposed) break;
     if (!times.is_known(now_)) continue;
-    if (key.second == proposed) value = times.usual();
-    if (key.second < proposed) value = std::max(value, times.usual());
-    if (key.second > proposed) value = std::min(value, times.usual());
+    const double usual = std::max(times.usual(), before.second);
+    if (key.second > proposed) {
+      const double part =
+          static_cast<double>(proposed - before.first) / (key.second - before.first);
+      return before.second + part * (usual - before.second);
+    }
+    before = {key.second, usual};
   }
-  return value;
+  return before.second + kGuess * (proposed - before.first) * plain / n_sequences;
 }
 
 void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {

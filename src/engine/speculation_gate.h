@@ -12,14 +12,12 @@
 
 namespace faststream {
 
-/// What steps take, as measured: by the sequences in decode and the tokens proposed for them, and,
-/// before there is a measurement of these, by the rows of other steps.
+/// What steps take, as measured, by the sequences in decode and the tokens proposed for them;
+/// before there is a measurement, that a token costs a part of what it costs alone.
 class StepCost {
  public:
   /// A step in which sequences in decode had a token each, and these proposals.
   void measured(int32_t n_sequences, int32_t n_proposed, double seconds);
-  /// A step of prompts alone.
-  void measured_prompt(int32_t n_tokens, double seconds);
   /// What such a step will take; 0 where nothing is known yet of as many sequences without
   /// proposals.
   [[nodiscard]] double seconds(int32_t n_sequences, int32_t n_proposed) const;
@@ -41,10 +39,7 @@ class StepCost {
   };
   using Key = std::pair<int32_t, int32_t>;  // sequences, proposals; see size_class()
 
-  [[nodiscard]] double of_rows(int32_t rows) const;
-
   std::map<Key, Times> steps_;
-  std::map<int32_t, Times> rows_;  // of steps without proposals
   int64_t now_ = 0;
 };
 
@@ -58,9 +53,6 @@ class SpeculationGate {
  public:
   /// Of a step in decode without prompts. Steps whose proposals were not computed say nothing.
   void measured(int32_t n_sequences, int32_t n_proposed, double seconds);
-  void measured_prompt(int32_t n_tokens, double seconds) {
-    cost_.measured_prompt(n_tokens, seconds);
-  }
   /// Of a step that measured() was told of with proposals: tokens that texts got.
   void accepted(int32_t n_sequences, int32_t n_tokens);
   /// The host spent so long on proposals.
