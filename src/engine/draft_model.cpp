@@ -1,8 +1,10 @@
 #include "engine/draft_model.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
+#include "engine/ranks.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -12,11 +14,11 @@ namespace {
 constexpr double kMemoryPart = 0.2;
 
 EngineOptions options_beside(const EngineOptions& options) {
-  return {.device = options.device,
+  return {.device = device_names(options.device).front(),
           .threads = options.threads,
           .slots = 2 * kMostSpeculating,  // a text's sequence and its fork
           .kv = options.kv,
-          .memory = options.memory,
+          .memory = static_cast<size_t>(static_cast<double>(options.memory) * kMemoryPart),
           .memory_part = options.memory_part * kMemoryPart,
           .speculate = "off",
           .check_interrupted = options.check_interrupted};
@@ -52,8 +54,15 @@ void DraftModel::draft(std::span<const DraftTask> tasks) {
   }
   std::vector<Draft*> going_on;
   for (Draft& draft : drafts) going_on.push_back(&draft);
-  begin(going_on);
-  while (!going_on.empty()) go_on(going_on);
+  try {
+    begin(going_on);
+    while (!going_on.empty()) go_on(going_on);
+  } catch (const std::exception&) {  // the device: texts go on without a draft
+    for (Draft& draft : drafts) {
+      draft.tokens.clear();
+      forget(*draft.task.group);
+    }
+  }
   for (Draft& draft : drafts) {
     model_.runner->release(draft.fork);
     draft.task.group->suppose(draft.tokens);
@@ -68,7 +77,7 @@ void DraftModel::forget(const SequenceGroup& group) {
 }
 
 // The group's sequence, in which all tokens but the last are; null where there is no room for it.
-Sequence* DraftModel::read_but_last(const SequenceGroup& group) {
+Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
   const std::span<const int32_t> tokens = group.tokens(0);
   const auto n_tokens = static_cast<int32_t>(tokens.size());
   const auto [text, is_new] = texts_.try_emplace(&group);
@@ -88,6 +97,9 @@ Sequence* DraftModel::read_but_last(const SequenceGroup& group) {
     step({&piece, 1}, copies);
   }
   if (sequence.n_cached == n_tokens - 1) return &sequence;
+  forget(group);
+  return nullptr;
+} catch (const std::exception&) {  // the device
   forget(group);
   return nullptr;
 }

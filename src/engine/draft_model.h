@@ -1,6 +1,7 @@
 // A second, smaller model that proposes what it draws itself.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -18,7 +19,7 @@ namespace faststream {
 ///
 /// Of each text it keeps a sequence of what is in the text; what it draws itself is in a fork of
 /// that, which goes when the draft is done. Where its context or its cache has no room for a text,
-/// it proposes nothing for it.
+/// or its device fails, it proposes nothing for it.
 class DraftModel final : public Drafter {
  public:
   /// Loads a model beside the one that is to be placed on a device with these options. Throws as
@@ -26,6 +27,8 @@ class DraftModel final : public Drafter {
   DraftModel(const std::filesystem::path& path, const EngineOptions& options);
   ~DraftModel() override;
 
+  /// Of weights and caches.
+  [[nodiscard]] size_t bytes() const { return model_.info.weight_bytes + model_.info.kv_bytes; }
   /// Throws Error when the other model has another tokenizer, or an encoder.
   void check_drafts_for(const LoadedModel& model) const;
 

@@ -167,6 +167,14 @@ std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
   return std::make_unique<DraftModel>(speculation.draft, options);
 }
 
+// What the draft model leaves of the memory that both may take.
+EngineOptions beside(const DraftModel* draft, EngineOptions options) {
+  if (draft != nullptr && options.memory > 0) {
+    options.memory -= std::min(options.memory - 1, draft->bytes());
+  }
+  return options;
+}
+
 // What other threads want of the engine's.
 struct Inbox {
   std::vector<std::unique_ptr<Job>> submitted = {};
@@ -180,7 +188,7 @@ struct Inbox {
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
       : draft(load_draft(options)),
-        model(path, options, 1),
+        model(path, beside(draft.get(), options), 1),
         rule_cache(*model.tokenizer, model.config.vocab),
         context_option(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
         scheduler(*model.runner, scheduler_limits(model, draft.get(), options)) {

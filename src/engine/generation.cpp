@@ -322,7 +322,10 @@ void SampleGroup::propose(int32_t n) {
 ProposalOffer SampleGroup::offer() {
   const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
   if (most <= 0) return {};
-  if (draft_rate_) return {.most = most, .acceptance = draft_rate_->value()};
+  if (draft_rate_) {
+    draft_rate_->age();
+    return {.most = most, .acceptance = draft_rate_->value()};
+  }
   if (!lookup_) return {};
   lookup_->read(text_.tokens());
   return lookup_->offer(most);

@@ -80,6 +80,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
             runner = std::make_unique<Runner>(file, *backend, limits, progress);
           }
         });
+  if (speculation.only_where_exact && !backend->attends_in_one_order()) speculation = {};
   proposed_tokens = plan.proposed_tokens;
   std::string description = backend->description();
   if (rank.count > 1) description += ", " + std::to_string(rank.count) + " ranks";

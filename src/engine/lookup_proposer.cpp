@@ -13,17 +13,18 @@ void LookupProposer::read(std::span<const int32_t> text) {
 
 // From where the earlier place reaches the end of the text, it goes on with itself: a passage that
 // is repeated without end.
-std::span<const int32_t> LookupProposer::propose(std::span<const int32_t> text, int32_t n_most) {
+std::span<const int32_t> LookupProposer::propose(std::span<const int32_t> text, int32_t n) {
   proposed_.clear();
   const std::span<const int32_t> after = text.subspan(static_cast<size_t>(match_.end));
-  for (size_t i = 0; i < static_cast<size_t>(offer(n_most).most); ++i) {
+  for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
     proposed_.push_back(after[i % after.size()]);
   }
   return proposed_;
 }
 
-ProposalOffer LookupProposer::offer(int32_t n_most) const {
+ProposalOffer LookupProposer::offer(int32_t n_most) {
   if (match_.length == 0) return {};
+  rates_[rate()].age();
   return {.most = n_most, .acceptance = rates_[rate()].value()};
 }
 

@@ -20,10 +20,10 @@ class LookupProposer {
  public:
   /// Looks at a text, which has grown since the last call.
   void read(std::span<const int32_t> text);
-  /// Up to n_most tokens that may come next; valid until the next call of a member.
-  std::span<const int32_t> propose(std::span<const int32_t> text, int32_t n_most);
-  /// What propose() has at most, and how likely these tokens fit.
-  [[nodiscard]] ProposalOffer offer(int32_t n_most) const;
+  /// n tokens that may come next, no more than offered; valid until the next call of a member.
+  std::span<const int32_t> propose(std::span<const int32_t> text, int32_t n);
+  /// What propose() has at most, and how likely these tokens fit; once a step.
+  [[nodiscard]] ProposalOffer offer(int32_t n_most);
   /// Of the n_proposed tokens that were proposed since read() the first n_accepted fitted.
   void note(int32_t n_proposed, int32_t n_accepted);
 

@@ -131,8 +131,9 @@ void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decodi
   gate_.drafted(n_decoding, n_passes, seconds_since(start));
 }
 
-// Tokens that a step may have beside those of so many sequences in decode.
+// Tokens that a step may have beside those of so many sequences in decode, and of prompts that end.
 int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
+  if (n_running_ > kMostSpeculating) return 0;
   const auto border = std::ranges::lower_bound(limits_.row_borders, n_decoding);
   const int32_t most_rows = border == limits_.row_borders.end()
                                 ? limits_.max_step_tokens

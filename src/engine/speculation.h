@@ -15,6 +15,8 @@ struct Speculation {
     draft,   ///< another model
   };
   Kind kind = Kind::off;
+  /// Off where a step of several tokens of a text gives other bits than several of one.
+  bool only_where_exact = false;
   std::string draft = {};  ///< the other model's file
 };
 

@@ -19,7 +19,7 @@ constexpr double kGuess = 0.25;
 constexpr double kAllowance = 0.01;
 // Of steps without proposals: what the account may hold, and owe.
 constexpr double kMostSaved = 2;
-constexpr double kMostOwed = 0.5;
+constexpr double kMostOwed = 8;
 // Proposals are expected to gain so much at least: what is measured is not exact.
 constexpr double kLeastGain = 1.02;
 // After so many steps with proposals one is without, to see what that takes now.
@@ -58,7 +58,7 @@ void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds)
   steps_[{size_class(n_sequences), size_class(n_proposed)}].add(seconds, ++now_);
 }
 
-// On a straight line between what is known.
+// On a straight line between what is known, or through the last that is.
 double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
   const int32_t sequences = size_class(n_sequences);
   const auto first = steps_.find({sequences, 0});
@@ -78,7 +78,9 @@ double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
     }
     before = {key.second, usual};
   }
-  return before.second + kGuess * (proposed - before.first) * plain / n_sequences;
+  const double of_token =
+      before.first == 0 ? kGuess * plain / n_sequences : (before.second - plain) / before.first;
+  return before.second + (proposed - before.first) * of_token;
 }
 
 void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
@@ -108,8 +110,7 @@ double SpeculationGate::draft_seconds(int32_t n_sequences) const {
 }
 
 bool SpeculationGate::is_open(int32_t n_sequences) const {
-  return account_ > 0 && n_since_plain_ < kMostInARow && n_sequences <= kMostSpeculating &&
-         cost_.seconds(n_sequences, 0) > 0;
+  return account_ > 0 && n_since_plain_ < kMostInARow && cost_.seconds(n_sequences, 0) > 0;
 }
 
 // A token that is the i-th in a row fits with the i-th power of the rate. Of all that are offered

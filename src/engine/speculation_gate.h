@@ -81,9 +81,15 @@ class SpeculationGate {
 class AcceptanceRate {
  public:
   /// expected: before any was.
-  explicit AcceptanceRate(float expected) : accepted_(kWeight * expected), tried_(kWeight) {}
+  explicit AcceptanceRate(float expected)
+      : expected_(expected), accepted_(kWeight * expected), tried_(kWeight) {}
 
   [[nodiscard]] float value() const { return accepted_ / tried_; }
+  /// A step went by: where nothing is proposed, what was wrong lately is tried again some day.
+  void age() {
+    constexpr float kForgotten = 0.02F;
+    accepted_ += kForgotten * (expected_ * tried_ - accepted_);
+  }
   /// Of n_proposed tokens in a row the first n_accepted were; what follows a wrong one was not
   /// tried.
   void note(int32_t n_proposed, int32_t n_accepted) {
@@ -95,6 +101,7 @@ class AcceptanceRate {
  private:
   static constexpr float kWeight = 2;  // tokens
 
+  float expected_;
   float accepted_;
   float tried_;
 };
