@@ -310,7 +310,7 @@ void Generation::forbid() {
 SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
                          Speculation::Kind speculation)
     : text_(rules, tokenizer, sample) {
-  constexpr float kExpected = 0.6F;  // of a draft, before there was one
+  constexpr float kExpected = 0.8F;  // of a draft, before there was one
   if (speculation == Speculation::Kind::lookup) lookup_.emplace();
   if (speculation == Speculation::Kind::draft) draft_rate_.emplace(kExpected);
 }

@@ -26,7 +26,7 @@ Speculation speculation_from_name(std::string_view name);
 
 /// Tokens that are proposed for a text in a step, at most.
 inline constexpr int32_t kMostProposed = 15;
-/// Sequences in decode beside which there are proposals, and proposals of a step, at most: with
+/// Sequences that run beside which there are proposals, and proposals of a step, at most: with
 /// more, reading weights is shared by so many tokens that others cost what they bring.
 inline constexpr int32_t kMostSpeculating = 64;
 

@@ -34,7 +34,7 @@ int32_t size_class(int32_t n) {
 
 }  // namespace
 
-void StepCost::Times::add(double seconds, int64_t now) {
+void UsualTime::add(double seconds, int64_t now) {
   if (!is_known(now)) last_.clear();
   time_ = now;
   if (last_.size() < kWindow) {
@@ -49,7 +49,7 @@ void StepCost::Times::add(double seconds, int64_t now) {
 }
 
 // Few measurements may all have been disturbed: they are worth trying again soon.
-bool StepCost::Times::is_known(int64_t now) const {
+bool UsualTime::is_known(int64_t now) const {
   return !last_.empty() && now - time_ <= kMemory * static_cast<int64_t>(last_.size()) /
                                               static_cast<int64_t>(kWindow);
 }
@@ -63,14 +63,14 @@ double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
   const int32_t sequences = size_class(n_sequences);
   const auto first = steps_.find({sequences, 0});
   if (first == steps_.end()) return 0;
-  const double plain = first->second.usual();
+  const double plain = first->second.seconds();
   const int32_t proposed = size_class(n_proposed);
   std::pair<int32_t, double> before{0, plain};
   for (auto step = std::next(first); step != steps_.end(); ++step) {
     const auto& [key, times] = *step;
     if (key.first != sequences || before.first == proposed) break;
     if (!times.is_known(now_)) continue;
-    const double usual = std::max(times.usual(), before.second);
+    const double usual = std::max(times.seconds(), before.second);
     if (key.second > proposed) {
       const double part =
           static_cast<double>(proposed - before.first) / (key.second - before.first);
@@ -97,16 +97,21 @@ void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {
   account_ += n_tokens * cost_.seconds(n_sequences, 0) / n_sequences;
 }
 
+void SpeculationGate::spent(double seconds) {
+  choice_.add(seconds, cost_.now());
+  account_ -= choice_.seconds();
+}
+
 void SpeculationGate::drafted(int32_t n_sequences, int32_t n_passes, double seconds) {
-  spent(seconds);
-  const double of_pass = seconds / n_passes;
-  const auto [known, is_new] = draft_seconds_.try_emplace(size_class(n_sequences), of_pass);
-  if (!is_new) known->second += (of_pass - known->second) / 8;
+  UsualTime& pass = passes_[size_class(n_sequences)];
+  pass.add(seconds / n_passes, cost_.now());
+  account_ -= n_passes * pass.seconds();
 }
 
 double SpeculationGate::draft_seconds(int32_t n_sequences) const {
-  const auto known = draft_seconds_.find(size_class(n_sequences));
-  return known == draft_seconds_.end() ? 0 : known->second;
+  const auto pass = passes_.find(size_class(n_sequences));
+  const bool is_known = pass != passes_.end() && pass->second.is_known(cost_.now());
+  return is_known ? pass->second.seconds() : 0;
 }
 
 bool SpeculationGate::is_open(int32_t n_sequences) const {

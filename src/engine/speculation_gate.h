@@ -12,6 +12,23 @@
 
 namespace faststream {
 
+/// What something took the last times, but for what else the machine did meanwhile: a quarter took
+/// no longer.
+class UsualTime {
+ public:
+  /// now: in steps.
+  void add(double seconds, int64_t now);
+  [[nodiscard]] double seconds() const { return usual_; }
+  /// Whether that is not too long ago.
+  [[nodiscard]] bool is_known(int64_t now) const;
+
+ private:
+  std::vector<double> last_;
+  size_t next_ = 0;  // that is replaced
+  double usual_ = 0;
+  int64_t time_ = 0;  // of the last one
+};
+
 /// What steps take, as measured, by the sequences in decode and the tokens proposed for them;
 /// before there is a measurement, that a token costs a part of what it costs alone.
 class StepCost {
@@ -21,25 +38,13 @@ class StepCost {
   /// What such a step will take; 0 where nothing is known yet of as many sequences without
   /// proposals.
   [[nodiscard]] double seconds(int32_t n_sequences, int32_t n_proposed) const;
+  /// Steps that were measured.
+  [[nodiscard]] int64_t now() const { return now_; }
 
  private:
-  // The last measurements, of which a quarter took no longer than usual(): what else the machine
-  // did meanwhile is in the others.
-  class Times {
-   public:
-    void add(double seconds, int64_t now);
-    [[nodiscard]] double usual() const { return usual_; }
-    [[nodiscard]] bool is_known(int64_t now) const;
-
-   private:
-    std::vector<double> last_;
-    size_t next_ = 0;  // that is replaced
-    double usual_ = 0;
-    int64_t time_ = 0;  // of the last one, in steps
-  };
   using Key = std::pair<int32_t, int32_t>;  // sequences, proposals; see size_class()
 
-  std::map<Key, Times> steps_;
+  std::map<Key, UsualTime> steps_;
   int64_t now_ = 0;
 };
 
@@ -55,8 +60,8 @@ class SpeculationGate {
   void measured(int32_t n_sequences, int32_t n_proposed, double seconds);
   /// Of a step that measured() was told of with proposals: tokens that texts got.
   void accepted(int32_t n_sequences, int32_t n_tokens);
-  /// The host spent so long on proposals.
-  void spent(double seconds) { account_ -= seconds; }
+  /// The host spent so long on offers and their choice; once a step.
+  void spent(double seconds);
   /// Passes of a draft model, with a token each for these sequences.
   void drafted(int32_t n_sequences, int32_t n_passes, double seconds);
 
@@ -71,8 +76,9 @@ class SpeculationGate {
   [[nodiscard]] double draft_seconds(int32_t n_sequences) const;
 
   StepCost cost_;
-  std::map<int32_t, double> draft_seconds_;  // of a pass, by sequences
-  double account_ = 0;                       // seconds
+  std::map<int32_t, UsualTime> passes_;  // of a draft, by sequences
+  UsualTime choice_;
+  double account_ = 0;  // seconds
   bool has_account_ = false;
   int32_t n_since_plain_ = 0;  // steps since one without proposals
 };
