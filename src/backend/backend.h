@@ -628,9 +628,9 @@ class Backend {
                     const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
                     const Matrix& out) = 0;
 
-  /// Has this one compute together with those of other ranks: sum_over_ranks() is for them only, and all of
-  /// them call it alike. `link` outlives the backend. sums: f32, or what the sums' terms are
-  /// rounded to on their way, a type of 16 bits.
+  /// Has this one compute together with those of other ranks: sum_over_ranks() is for them only,
+  /// and all of them call it alike. `link` outlives the backend. sums: f32, or what the sums' terms
+  /// are rounded to on their way, a type of 16 bits.
   virtual void join(RankLink& link, DType sums) = 0;
   /// out [rows, n] f32 = or += the sum of all ranks' shares [rows, n] f32, which are without gaps,
   /// in the order of the ranks: the same everywhere, to the last bit.

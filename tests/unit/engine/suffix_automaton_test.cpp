@@ -33,8 +33,8 @@ void expect_matches_of_a_search(const std::vector<int32_t>& tokens) {
     if (match.length == 0) continue;
     ASSERT_LT(match.end, automaton.n_tokens());
     ASSERT_GE(match.end, match.length);
-    ASSERT_TRUE(std::equal(text.end() - match.length, text.end(),
-                           text.begin() + match.end - match.length))
+    ASSERT_TRUE(
+        std::equal(text.end() - match.length, text.end(), text.begin() + match.end - match.length))
         << "of " << text.size() << " tokens, up to " << match.end;
   }
 }
