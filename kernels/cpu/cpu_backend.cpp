@@ -29,6 +29,17 @@ Kernels kernels_of(CpuIsa isa) {
 #endif
 }
 
+// Few rows are multiplied with floats in another order than many (linear/product.cpp).
+std::vector<int32_t> borders_of_few_rows(const Kernels& kernels) {
+  std::vector<int32_t> borders{static_cast<int32_t>(kernels.least_panel_rows) - 1};
+  if (kernels.tiles_f32) borders.push_back(kernels.tiles_f32.most_dot_rows);
+  for (const CodedKernels& coded : kernels.coded) {
+    if (coded.dot != nullptr) borders.push_back(static_cast<int32_t>(coded.most_dot_rows));
+  }
+  std::ranges::sort(borders);
+  return borders;
+}
+
 }  // namespace
 
 std::byte* Scratch::reserve(size_t bytes) {
@@ -51,6 +62,7 @@ std::byte* Scratch::reserve(size_t bytes) {
 CpuBackend::CpuBackend(int threads, CpuIsa isa)
     : isa_(isa),
       kernels_(kernels_of(isa)),
+      row_borders_(borders_of_few_rows(kernels_)),
       pool_(threads),
       thread_scratch_(static_cast<size_t>(pool_.size())),
       thread_rows_(static_cast<size_t>(pool_.size())),

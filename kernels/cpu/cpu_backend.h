@@ -50,6 +50,7 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] DType kv_dtype(WeightFormat weight_format) const override;
   [[nodiscard]] int32_t most_slots() const override { return 128; }
   [[nodiscard]] int32_t first_tokens() const override { return 4; }
+  [[nodiscard]] std::span<const int32_t> row_borders() const override { return row_borders_; }
   [[nodiscard]] size_t scratch_bytes(const StepBounds& bounds) const override;
 
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;
@@ -207,6 +208,7 @@ class CpuBackend final : public HostBackend {
 
   CpuIsa isa_;
   Kernels kernels_;
+  std::vector<int32_t> row_borders_;
   ThreadPool pool_;
   std::vector<Scratch> thread_scratch_;  // one a thread
   std::vector<Scratch> thread_rows_;     // likewise: rotated rows

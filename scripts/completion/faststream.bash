@@ -25,6 +25,7 @@ _faststream_options() {
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --source-lang --target-lang
         --device -t --threads -c --context --slots --kv-tokens --kv --chunk
+        --speculate
         --echo --special --stats
         --batch -o --output --resume --unordered --strict --logprobs
         --embed --rank --format
@@ -41,6 +42,7 @@ _faststream_options() {
         --host --port --unix-socket --tls-cert --tls-key --api-key-file --cors --http-threads --log
         --max-queue --request-timeout --grace --max-connections --max-body
         --device -t --threads -c --context --slots --kv-tokens --kv --chunk --memory
+        --speculate
         --chat-template"
       ;;
     faststream-bench)
@@ -58,6 +60,7 @@ _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
     --kv) _faststream_words "int8 fp8" "$2" ;;
+    --speculate) _faststream_words "auto off lookup draft=" "$2" ;;
     --log) _faststream_words "text json none" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
     --format) _faststream_words "json npy" "$2" ;;

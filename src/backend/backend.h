@@ -460,6 +460,12 @@ class Backend {
   [[nodiscard]] virtual int32_t most_slots() const = 0;
   /// Tokens of a prompt that do not take long on the slowest such device.
   [[nodiscard]] virtual int32_t first_tokens() const = 0;
+  /// Whether attention gives a token the same bits whether it is its sequence's only one in a step
+  /// or one of several.
+  [[nodiscard]] virtual bool attends_in_one_order() const { return false; }
+  /// Ascending: a step of more rows than one of these may sum a row's products in another order
+  /// than a step of fewer. None: no order depends on how many rows there are.
+  [[nodiscard]] virtual std::span<const int32_t> row_borders() const { return {}; }
   /// Bytes that operations of steps within `bounds` take for temporaries, besides what allocate()
   /// gives: at most so many, all operations and threads together, once each has run. A plan of
   /// memory leaves them free, so that no step fails for want of them.
@@ -622,9 +628,9 @@ class Backend {
                     const Matrix& c, const SelectiveScan& scan, const StateLayer& states,
                     const Matrix& out) = 0;
 
-  /// Has this one compute together with those of other ranks: sum_over_ranks() is for them only, and all of
-  /// them call it alike. `link` outlives the backend. sums: f32, or what the sums' terms are
-  /// rounded to on their way, a type of 16 bits.
+  /// Has this one compute together with those of other ranks: sum_over_ranks() is for them only,
+  /// and all of them call it alike. `link` outlives the backend. sums: f32, or what the sums' terms
+  /// are rounded to on their way, a type of 16 bits.
   virtual void join(RankLink& link, DType sums) = 0;
   /// out [rows, n] f32 = or += the sum of all ranks' shares [rows, n] f32, which are without gaps,
   /// in the order of the ranks: the same everywhere, to the last bit.

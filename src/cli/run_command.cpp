@@ -140,7 +140,9 @@ std::string rate(size_t tokens, double seconds) {
   return text;
 }
 
-void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
+void print_stats(const Engine& engine, const Result& result, bool has_score) {
+  const EngineInfo& info = engine.info();
+  const EngineStats stats = engine.stats();
   // The first generated token comes out of the prompt's pass.
   const size_t generated = result.outputs.front().tokens.size();
   const size_t steps = generated == 0 ? 0 : generated - 1;
@@ -151,6 +153,12 @@ void print_stats(const EngineInfo& info, const Result& result, bool has_score) {
                rate(prompted, result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %zu tokens, %s\n", generated,
                rate(steps, result.generation_seconds).c_str());
+  if (stats.proposed_tokens > 0) {
+    std::fprintf(stderr, "speculated: %lld of %lld proposed tokens accepted, %lld steps\n",
+                 static_cast<long long>(stats.accepted_tokens),
+                 static_cast<long long>(stats.proposed_tokens),
+                 static_cast<long long>(stats.steps));
+  }
   std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
                format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
                static_cast<long long>(info.context), format_bytes(peak_memory()).c_str());
@@ -219,7 +227,7 @@ void run_command(const RunOptions& options) {
   });
   write("\n");
   tell_full_context(engine.info(), result);
-  if (options.stats) print_stats(engine.info(), result, has_score);
+  if (options.stats) print_stats(engine, result, has_score);
   check_interrupted();
 }
 

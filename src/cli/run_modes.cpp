@@ -79,6 +79,7 @@ constexpr OptionUse kOptionUses[] = {
     {"--kv", kGenerating | kPerplexity, Idle::told},
     {"--slots", kBatch, Idle::told},
     {"--chunk", kBatch, Idle::told},
+    {"--speculate", kGenerating, Idle::told},
     {"--echo", kPrompt, Idle::told},
     {"--special", kGenerating, Idle::told},
     {"--stats", kPrompt | kChat | kEncoding, Idle::told},

@@ -18,12 +18,14 @@
 #include <utility>
 
 #include "engine/beam_search.h"
+#include "engine/draft_model.h"
 #include "engine/find_chat_template.h"
 #include "engine/generation.h"
 #include "engine/loaded_model.h"
 #include "engine/perplexity.h"
 #include "engine/rule_cache.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "support/machine.h"
 #include "support/random_seed.h"
 #include "support/utf8.h"
@@ -67,14 +69,15 @@ struct Part : Scheduler::Entry {
 
 // A request in work.
 struct Job {
-  Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer)
+  Job(Request&& request, GenerationRules&& common, const Tokenizer& tokenizer,
+      Speculation::Kind speculation)
       : rules(std::move(common)), n(request.n), logprobs(request.logprobs) {
     if (rules.search.beams > 1) {
       add(std::make_unique<BeamSearch>(rules, tokenizer), request.priority);
     }
     const int32_t n_samples = rules.search.beams > 1 ? 0 : std::max(request.n, request.best_of);
     for (int32_t i = 0; i < n_samples; ++i) {
-      add(std::make_unique<SampleGroup>(rules, tokenizer, i), request.priority);
+      add(std::make_unique<SampleGroup>(rules, tokenizer, i, speculation), request.priority);
     }
   }
 
@@ -134,7 +137,8 @@ int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
 // many takes twice as long.
 constexpr int32_t kTurnSlots = 512;
 
-SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& options) {
+SchedulerLimits scheduler_limits(const LoadedModel& model, DraftModel* draft,
+                                 const EngineOptions& options) {
   SchedulerLimits limits{.slots = model.info.slots,
                          .max_step_tokens = model.runner->limits().batch.max_tokens,
                          .first_tokens = model.backend->first_tokens(),
@@ -142,7 +146,11 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, const EngineOptions& 
                          // What a text's tokens give depends on its source.
                          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
                          .threads = scheduler_threads(model, options),
-                         .ends_together = options.ends_together};
+                         .ends_together = options.ends_together,
+                         .proposed_tokens = model.proposed_tokens,
+                         .drafter = draft,
+                         .always_proposes = options.always_speculate,
+                         .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
   return limits;
 }
@@ -152,6 +160,20 @@ struct Scoring {
   int64_t n_tokens = 0;
   std::packaged_task<std::vector<float>()> work;
 };
+
+std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
+  const Speculation speculation = speculation_from_name(options.speculate);
+  if (speculation.kind != Speculation::Kind::draft) return nullptr;
+  return std::make_unique<DraftModel>(speculation.draft, options);
+}
+
+// What the draft model leaves of the memory that both may take.
+EngineOptions beside(const DraftModel* draft, EngineOptions options) {
+  if (draft != nullptr && options.memory > 0) {
+    options.memory -= std::min(options.memory - 1, draft->bytes());
+  }
+  return options;
+}
 
 // What other threads want of the engine's.
 struct Inbox {
@@ -165,10 +187,12 @@ struct Inbox {
 
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options)
-      : model(path, options, 1),
+      : draft(load_draft(options)),
+        model(path, beside(draft.get(), options), 1),
         rule_cache(*model.tokenizer, model.config.vocab),
         context_option(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
-        scheduler(*model.runner, scheduler_limits(model, options)) {
+        scheduler(*model.runner, scheduler_limits(model, draft.get(), options)) {
+    if (draft) draft->check_drafts_for(model);
     try {
       chat = find_chat_template(options.chat_template, model.file);
     } catch (const Error& error) {
@@ -220,6 +244,7 @@ struct Engine::Impl {
   void end(Job& job, FinishReason reason, const std::string& error);
   void publish();
 
+  std::unique_ptr<DraftModel> draft;  // before the model, which takes what is left of memory
   LoadedModel model;
   mutable RuleCache rule_cache;
   std::string context_option;  // which made the context smaller than the model's
@@ -379,7 +404,8 @@ std::unique_ptr<Job> Engine::Impl::make_job(Request request) const {
   }
   // Samples are compared by their likelihood.
   rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
-  return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer);
+  return std::make_unique<Job>(std::move(request), std::move(rules), *model.tokenizer,
+                               model.speculation.kind);
 }
 
 RequestId Engine::Impl::submit(std::unique_ptr<Job> job) {
@@ -566,6 +592,8 @@ void Engine::Impl::publish() {
            .prompt_tokens = counts.prompt_tokens,
            .cached_tokens = counts.cached_tokens,
            .generated_tokens = counts.generated_tokens,
+           .proposed_tokens = counts.proposed_tokens,
+           .accepted_tokens = counts.accepted_tokens,
            .preemptions = counts.preemptions,
            .finished = n_finished,
            .running = scheduler.n_running(),

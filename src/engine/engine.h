@@ -55,6 +55,8 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  ///< processed (recomputation after a preemption included)
   int64_t cached_tokens = 0;  ///< of prompts, found in the KV cache instead
   int64_t generated_tokens = 0;
+  int64_t proposed_tokens = 0;  ///< by speculation
+  int64_t accepted_tokens = 0;  ///< of them, those that were generated
   int64_t preemptions = 0;
   int64_t finished = 0;       ///< requests
   int32_t running = 0;        ///< sequences now in slots

@@ -93,6 +93,39 @@ SamplingRow Generation::sampling_row() const {
   return row;
 }
 
+SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const {
+  SamplingRow row = sampling_row();
+  row.position += ahead.size();
+  if (!has_penalties(rules_->sampling)) return row;
+  if (edits_ahead_.size() < ahead.size()) edits_ahead_.resize(ahead.size());
+  std::vector<LogitEdit>& edits = edits_ahead_[ahead.size() - 1];
+  edits = edits_;
+  for (size_t n = 1; n <= ahead.size(); ++n) {
+    const int32_t token = ahead[n - 1];
+    const auto known = uses_.find(token);
+    const Use use = known == uses_.end() ? Use{} : known->second;
+    auto edit = std::ranges::find(edits, token, &LogitEdit::token);
+    if (edit == edits.end()) edit = edits.insert(edit, {.token = token});
+    const auto n_ahead = static_cast<int32_t>(std::ranges::count(ahead.first(n), token));
+    penalize(*edit, use.bias, use.count + n_ahead);
+  }
+  row.edits = edits;
+  return row;
+}
+
+int64_t Generation::tokens_ahead() const {
+  if (matcher_ || rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() || rules_->first ||
+      rules_->last) {
+    return 0;
+  }
+  const auto n_tokens = static_cast<int64_t>(output_.tokens.size());
+  const int64_t room = rules_->max_new_tokens() - n_tokens - 1;
+  // Before it may end, its rules have more edits.
+  const int64_t no_end = rules_->min_tokens - n_tokens;
+  if (no_end <= 0) return room;
+  return has_penalties(rules_->sampling) ? 0 : std::min(room, no_end - 1);
+}
+
 float Generation::unedited(LogProbability edited, float renormalization) const {
   const float value = edited.value - renormalization;
   const auto use = uses_.find(edited.token);
@@ -203,14 +236,17 @@ void Generation::finish(FinishReason reason) {
 }
 
 void Generation::count(int32_t token) {
-  const SamplingParams& params = rules_->sampling;
   const auto [found, is_new] = uses_.try_emplace(token, Use{.edit = edits_.size()});
   Use& use = found->second;
   if (is_new) edits_.push_back({.token = token});
-  ++use.count;
-  edits_[use.edit].repetition = params.repetition_penalty;
-  edits_[use.edit].bias =
-      use.bias - params.presence_penalty - params.frequency_penalty * static_cast<float>(use.count);
+  penalize(edits_[use.edit], use.bias, ++use.count);
+}
+
+// For a token that is so often in the answer.
+void Generation::penalize(LogitEdit& edit, float bias, int32_t count) const {
+  const SamplingParams& params = rules_->sampling;
+  edit.repetition = params.repetition_penalty;
+  edit.bias = bias - params.presence_penalty - params.frequency_penalty * static_cast<float>(count);
 }
 
 void Generation::follow_rule(int32_t token) {
@@ -269,6 +305,55 @@ void Generation::forbid() {
       row_edits_[use->second.edit].bias = kNever;
     }
   }
+}
+
+SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
+                         Speculation::Kind speculation)
+    : text_(rules, tokenizer, sample) {
+  constexpr float kExpected = 0.8F;  // of a draft, before there was one
+  if (speculation == Speculation::Kind::lookup) lookup_.emplace();
+  if (speculation == Speculation::Kind::draft) draft_rate_.emplace(kExpected);
+}
+
+void SampleGroup::propose(int32_t n) {
+  if (lookup_) suppose(lookup_->propose(text_.tokens(), n));
+}
+
+ProposalOffer SampleGroup::offer() {
+  const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
+  if (most <= 0) return {};
+  if (draft_rate_) {
+    draft_rate_->age();
+    return {.most = most, .acceptance = draft_rate_->value()};
+  }
+  if (!lookup_) return {};
+  lookup_->read(text_.tokens());
+  return lookup_->offer(most);
+}
+
+std::span<const int32_t> SampleGroup::accept(std::span<SampledToken> sampled) {
+  static constexpr int32_t kItself = 0;
+  if (const auto forced = text_.forced_token()) {
+    sampled.front().token = *forced;
+    sampled.front().logprob = 0;
+  }
+  const size_t n_proposed = sampled.size() - 1;
+  size_t n_fitting = 0;
+  bool fits = true;
+  for (size_t i = 0; i < sampled.size() && fits && !text_.finished(); ++i) {
+    fits = i < n_proposed && sampled[i].token == proposed_[i];
+    n_fitting += fits ? 1 : 0;
+    text_.accept(std::move(sampled[i]));
+  }
+  if (n_proposed > 0) {
+    const size_t n_tried = text_.finished() && fits ? n_fitting : n_proposed;
+    const auto note = [&](auto& rate) {
+      rate.note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
+    };
+    if (lookup_) note(*lookup_);
+    if (draft_rate_) note(*draft_rate_);
+  }
+  return {&kItself, 1};
 }
 
 std::vector<Output> SampleGroup::take_outputs() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/lookup_proposer.h"
 #include "engine/request.h"
 #include "engine/sequence_group.h"
 #include "text/rules/output_rule.h"
@@ -72,6 +74,13 @@ class Generation {
   /// How the next token is drawn. Its edits and mask are valid until the next accept(). Throws
   /// Error where no token fits the rule.
   [[nodiscard]] SamplingRow sampling_row() const;
+  /// How the token after these is drawn, which come next; for at most tokens_ahead() of them. Valid
+  /// likewise.
+  [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> ahead) const;
+  /// How many tokens can come next before one of which it is known how it is drawn. None where that
+  /// depends on more than which they are: with a rule of output, or sequences that may not come
+  /// again.
+  [[nodiscard]] int64_t tokens_ahead() const;
   /// The logarithm of a token's probability from what the edits of sampling_row() made of it, and
   /// renormalizing added.
   [[nodiscard]] float unedited(LogProbability edited, float renormalization) const;
@@ -103,6 +112,7 @@ class Generation {
   void end(FinishReason reason);
   void append(std::string_view text);
   void count(int32_t token);
+  void penalize(LogitEdit& edit, float bias, int32_t count) const;
   void forbid();
   void follow_rule(int32_t token);
   void make_mask() const;
@@ -133,14 +143,15 @@ class Generation {
   mutable std::vector<uint32_t>
       mask_;                          // of the next token, made when that is to be drawn; or empty
   std::vector<LogitEdit> row_edits_;  // with tokens that may not come next, if there are any
+  mutable std::vector<std::vector<LogitEdit>> edits_ahead_;  // after 1, 2, ... tokens more
 };
 
 /// A sample: a group of one sequence.
 class SampleGroup final : public SequenceGroup {
  public:
   /// As Generation has it.
-  SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample)
-      : text_(rules, tokenizer, sample) {}
+  SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
+              Speculation::Kind speculation = Speculation::Kind::off);
 
   [[nodiscard]] int32_t width() const override { return 1; }
   [[nodiscard]] size_t n_sequences() const override { return 1; }
@@ -151,15 +162,16 @@ class SampleGroup final : public SequenceGroup {
   [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
     return text_.sampling_row();
   }
-  std::span<const int32_t> accept(std::span<SampledToken> sampled) override {
-    static constexpr int32_t kItself = 0;
-    if (const auto forced = text_.forced_token()) {
-      sampled.front().token = *forced;
-      sampled.front().logprob = 0;
-    }
-    text_.accept(std::move(sampled.front()));
-    return {&kItself, 1};
+  [[nodiscard]] ProposalOffer offer() override;
+  void propose(int32_t n) override;
+  void suppose(std::span<const int32_t> tokens) override {
+    proposed_.assign(tokens.begin(), tokens.end());
   }
+  [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
+  [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> proposed) const override {
+    return text_.sampling_row_after(proposed);
+  }
+  std::span<const int32_t> accept(std::span<SampledToken> sampled) override;
   std::string_view write() override { return text_.write(); }
   [[nodiscard]] int32_t newest_token() const override { return text_.tokens().back(); }
   [[nodiscard]] std::span<const PositionLogprobs> logprobs() const override {
@@ -171,6 +183,9 @@ class SampleGroup final : public SequenceGroup {
 
  private:
   Generation text_;
+  std::optional<LookupProposer> lookup_;
+  std::optional<AcceptanceRate> draft_rate_;  // where another model drafts
+  std::vector<int32_t> proposed_;
 };
 
 }  // namespace faststream

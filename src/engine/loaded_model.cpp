@@ -46,6 +46,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
+  if (!config.encoder) speculation = speculation_from_name(options.speculate);
   RankDevice device{.device = options.device, .threads = options.threads};
   RankLink* link = options.link;
   if (const std::vector<std::string> names = device_names(options.device); names.size() > 1) {
@@ -79,6 +80,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
             runner = std::make_unique<Runner>(file, *backend, limits, progress);
           }
         });
+  if (speculation.only_where_exact && !backend->attends_in_one_order()) speculation = {};
+  proposed_tokens = plan.proposed_tokens;
   std::string description = backend->description();
   if (rank.count > 1) description += ", " + std::to_string(rank.count) + " ranks";
   info = {.device = description,

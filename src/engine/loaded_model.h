@@ -12,6 +12,7 @@
 #include "engine/model_on_device.h"
 #include "engine/ranks.h"
 #include "engine/runner.h"
+#include "engine/speculation.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "support/kv_format.h"
@@ -29,6 +30,8 @@ struct LoadedModel : ModelOnDevice {
   std::shared_ptr<const Tokenizer> prompt_tokenizer;  ///< of what it reads; most often the same
   std::optional<AnswerRules> answers;                 ///< where the model has an encoder
   std::unique_ptr<RankThreads> ranks;                 ///< where it is on several devices
+  Speculation speculation;
+  int32_t proposed_tokens = 0;  ///< of a step, that its logits have rows for
   std::unique_ptr<Runner> runner;
   EngineInfo info;
 };

@@ -6,6 +6,7 @@
 
 #include "backend/batch.h"
 #include "engine/cache_kinds.h"
+#include "engine/speculation.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -141,6 +142,14 @@ BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slo
           .max_logits = std::max(max_logits, slots)};
 }
 
+// Tokens that a step may have proposed beside those of so many sequences.
+int32_t choose_proposed_tokens(const ModelConfig& config, const EngineOptions& options,
+                               int32_t slots) {
+  const bool speculates =
+      !config.encoder && speculation_from_name(options.speculate).kind != Speculation::Kind::off;
+  return speculates ? std::min(slots * kMostProposed, kMostSpeculating) : 0;
+}
+
 // Tokens of KV cache for which memory suffices beside so many slots, a multiple of kPageTokens.
 int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const BackendFigures& backend,
                       const BatchLimits& limits, int32_t slots) {
@@ -197,7 +206,9 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
   plan.chunk = choose_size(options.chunk, kMaxStepTokens, kMinChunk, kMaxStepTokens, "--chunk");
   const int64_t source = config.encoder ? config.encoder->max_context : 0;
   const auto limits = [&](int32_t slots, int32_t step_tokens) {
-    return choose_limits(config, source, slots, max_logits, step_tokens);
+    const int32_t n_proposed = choose_proposed_tokens(config, options, slots);
+    const int32_t n_rows = std::min(slots, kMostSpeculating) + n_proposed;
+    return choose_limits(config, source, slots, std::max(max_logits, n_rows), step_tokens);
   };
   const auto fitting = [&](int32_t slots, int32_t step_tokens) {
     return tokens_beside(config, weight_bytes, backend, limits(slots, step_tokens), slots);
@@ -216,6 +227,7 @@ MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, 
       config, backend, asked, [&](int32_t tokens) { return fitting(plan.slots, tokens); });
   fits = fitting(plan.slots, step_tokens);
   plan.limits = limits(plan.slots, step_tokens);
+  plan.proposed_tokens = choose_proposed_tokens(config, options, plan.slots);
   const CacheRoom memory = {.tokens = fits, .with_one_slot = [&] {
                               return plan.slots > 1 ? fitting(1, step_tokens) : 0;
                             }};

@@ -46,6 +46,7 @@ struct MemoryPlan {
   int64_t kv_tokens = 0;    ///< whole pages, at least one context and one source
   int64_t kept_tokens = 0;  ///< whole pages; the modest size of PagePool
   BatchLimits limits;
+  int32_t proposed_tokens = 0;    ///< beside a token of each sequence: see kMostSpeculating
   KvFormat kv = KvFormat::plain;  ///< see kv_type_of()
 };
 

@@ -36,6 +36,13 @@ struct EngineOptions {
   /// time that the step takes limits them.
   int32_t chunk = 0;
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
+  /// Has several tokens of a text in a step where that is faster, which changes no text: "lookup"
+  /// proposes what followed where the end of the text stood before, "draft=FILE" what another model
+  /// of the same tokenizer draws; "off" proposes nothing; "auto" is "lookup" on
+  /// a CPU, and "off" on a GPU, where last bits depend on how many tokens of a text a step has.
+  std::string speculate = "auto";
+  /// Propose all the same where that is slower: for tests.
+  bool always_speculate = false;
   /// For work of which nobody waits for a part: once no more requests wait than fill the slots
   /// twice, of equal ones those go first that may generate most, so that all end soonest; and
   /// steps with prompts may take a second.

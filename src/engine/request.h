@@ -118,7 +118,8 @@ struct Result {
 /// text: what all texts that can become it agree on.
 struct Delta {
   int32_t sample = 0;     ///< 0 to best_of - 1
-  int32_t token = 0;      ///< the newest token, of a beam search the best beam's
+  int32_t token = 0;      ///< the newest token, of a beam search the best beam's; of the tokens
+                          ///< of a step, which may be several, the last
   std::string_view text;  ///< what can be printed now: whole characters, perhaps none
   /// Of a sample's tokens so far, one a token, if logprobs >= 0; none of a beam search.
   std::span<const PositionLogprobs> logprobs = {};

@@ -115,10 +115,11 @@ void Scheduler::launch(Step& step, Parts parts) {
     for (const StepPlan::Part& part : parts) {
       if (!wants_tokens(step.plan, part)) continue;
       for (size_t i = 0; i < part.n_inputs; ++i) {
-        step.rules.push_back(part.entry->group->sampling_row(i));
-        for (size_t n = step.plan.inputs[part.first_input + i].proposed.size(); n > 0; --n) {
-          step.rules.push_back(step.rules.back());
-          ++step.rules.back().position;
+        const SequenceGroup& group = *part.entry->group;
+        step.rules.push_back(group.sampling_row(i));
+        const std::span proposed = step.plan.inputs[part.first_input + i].proposed;
+        for (size_t n = 1; n <= proposed.size(); ++n) {
+          step.rules.push_back(group.sampling_row_after(proposed.first(n)));
         }
       }
     }

@@ -33,6 +33,16 @@ int32_t StepPlan::n_tokens(std::span<const Part> of, bool in_decode) const {
   return n;
 }
 
+int32_t StepPlan::n_proposed(std::span<const Part> of) const {
+  int32_t n = 0;
+  for (const Part& part : of) {
+    for (const NewTokens& input : inputs_of({&part, 1})) {
+      n += static_cast<int32_t>(input.proposed.size());
+    }
+  }
+  return n;
+}
+
 bool SchedulingPolicy::Order::operator()(const Entry* a, const Entry* b) const {
   return a->priority != b->priority ? a->priority > b->priority : a->arrival < b->arrival;
 }
@@ -96,10 +106,13 @@ void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_t
     const int32_t n_before = sequence.n_cached - input.n_tokens();
     n_accepted = static_cast<int32_t>(text_length(entry)) - 1 - n_before;
     caches_.commit(sequence, input.n_tokens(), n_accepted);
+    counts_.proposed_tokens += input.n_tokens() - 1;
+    counts_.accepted_tokens += n_accepted - 1;
   }
   outcome.n_cached = entry.sequences.front().n_cached;
   if (has_tokens) {
     counts_.generated_tokens += n_accepted;
+    if (step.n_speculating > 0) gate_.accepted(step.n_speculating, n_accepted);
     entry.has_tokens = true;
     outcome.has_token = true;
     if (entry.group->finished()) {
@@ -145,6 +158,8 @@ void SchedulingPolicy::leave(Entry& entry, bool keep_texts) {
   }
   for (Sequence& sequence : entry.sequences) caches_.release(sequence);
   entry.sequences.clear();
+  entry.has_offered = false;
+  if (limits_.drafter != nullptr) limits_.drafter->forget(*entry.group);
   entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));
   n_running_ -= entry.group->width();
@@ -171,6 +186,10 @@ void SchedulingPolicy::measured(const StepPlan& step, std::span<const Part> part
   const int32_t n_prompt = step.n_tokens(parts, false) + n_source_tokens;
   alone_.measured(n_prompt + n_decode, seconds);
   if (n_decode > 0) beside_.measured(n_prompt, seconds);
+  if (n_decode > 0 && n_prompt == 0) {
+    const int32_t n_proposed = step.n_proposed(parts);
+    gate_.measured(n_decode - n_proposed, n_proposed, seconds);
+  }
   counts_.prompt_tokens += n_source_tokens;
 }
 

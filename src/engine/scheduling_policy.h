@@ -12,9 +12,11 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/drafter.h"
 #include "engine/sequence.h"
 #include "engine/sequence_caches.h"
 #include "engine/sequence_group.h"
+#include "engine/speculation_gate.h"
 #include "engine/step_budget.h"
 #include "models/config.h"
 
@@ -31,8 +33,11 @@ struct SchedulerLimits {
   /// Two steps are in work at a time where each has so many sequences; see Scheduler.
   int32_t turn_slots = std::numeric_limits<int32_t>::max();
   /// Tokens of a step that groups propose, at most: it may ask for a row of logits for each, beside
-  /// one a slot.
+  /// one a sequence in decode.
   int32_t proposed_tokens = 0;
+  Drafter* drafter = nullptr;                 ///< for groups that find no proposals by themselves
+  bool always_proposes = false;               ///< all that is offered, whatever it costs
+  std::span<const int32_t> row_borders = {};  ///< that proposals do not carry a step across
 };
 
 struct SchedulerCounts {
@@ -40,6 +45,8 @@ struct SchedulerCounts {
   int64_t prompt_tokens = 0;  ///< processed, recomputation included
   int64_t cached_tokens = 0;  ///< of prompts, found in the KV cache
   int64_t generated_tokens = 0;
+  int64_t proposed_tokens = 0;  ///< for the place of generated ones
+  int64_t accepted_tokens = 0;  ///< of them
   int64_t preemptions = 0;
   double device_seconds = 0;
 };
@@ -58,6 +65,8 @@ struct SchedulerEntry {
   std::vector<Sequence> sequences = {};
   bool has_tokens = false;         ///< the group has accepted some
   int32_t rope_length = 0;         ///< of its sequences
+  bool has_offered = false;        ///< has been asked for proposals
+  int32_t n_proposing = 0;         ///< tokens, in the step that is planned
   const StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight
 };
 
@@ -87,12 +96,15 @@ struct StepPlan {
   std::vector<NewTokens> inputs;
   std::vector<PageCopy> copies;
   std::vector<Part> parts;
+  int32_t n_speculating = 0;  ///< sequences in decode, where some have proposals and none a prompt
 
   /// Of consecutive parts.
   [[nodiscard]] std::span<const NewTokens> inputs_of(std::span<const Part> of) const;
   [[nodiscard]] std::span<const PageCopy> copies_of(std::span<const Part> of) const;
   /// Tokens of the prompts, or of the texts in decode, of these parts.
   [[nodiscard]] int32_t n_tokens(std::span<const Part> of, bool in_decode) const;
+  /// Of them those that are proposed.
+  [[nodiscard]] int32_t n_proposed(std::span<const Part> of) const;
 };
 
 /// Groups of sequences wait, then run in slots, of which a group takes as many as it may have
@@ -101,9 +113,9 @@ struct StepPlan {
 ///     and room in the caches, taking what these know of them; one whose prefix is just being
 ///     computed by another waits for it (limits.ends_together: of the last ones those first that
 ///     may generate most, so that slots do not stay empty at the end),
-///   - has a token chosen for each running sequence, or several where its group proposes some and
-///     there is room to spare, and processes prompts in chunks beside them, so many tokens that no
-///     step is long (StepBudget),
+///   - has a token chosen for each running sequence, or several where its group proposes some, that
+///     is worth its time (SpeculationGate) and there is room to spare, and processes prompts in
+///     chunks beside them, so many tokens that no step is long (StepBudget),
 ///   - preempts, when room runs out, the running group of the least priority, the latest first: it
 ///     waits again and recomputes what the caches have not kept.
 ///
@@ -185,6 +197,10 @@ class SchedulingPolicy {
   void choose_entries();
   void split(Entry& entry);
   void plan_sources();
+  void choose_proposals();
+  [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
+  [[nodiscard]] ProposalOffer offer_of(Entry& entry) const;
+  void propose(std::span<Entry* const> entries, int32_t n_decoding);
   void plan_decode();
   void plan_decode(Entry& entry);
   void plan_prefill();
@@ -205,6 +221,7 @@ class SchedulingPolicy {
   SequenceCaches::CopyPages copy_;
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
+  SpeculationGate gate_;
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order
   int32_t n_waiting_ = 0;

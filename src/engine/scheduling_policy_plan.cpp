@@ -1,7 +1,9 @@
 // Which tokens a step processes, in which pages.
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/entry_tokens.h"
@@ -9,6 +11,17 @@
 #include "engine/source.h"
 
 namespace faststream {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
   beside_another_ = beside_another;
@@ -23,8 +36,13 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
     if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
+  choose_proposals();
   plan_decode();
   plan_prefill();
+  const int32_t n_proposed = step_->n_proposed(step_->parts);
+  const bool has_prompts = step_->n_tokens(step_->parts, false) > 0;
+  step_->n_speculating =
+      has_prompts || n_proposed == 0 ? 0 : step_->n_tokens(step_->parts, true) - n_proposed;
 }
 
 // Takes the groups that are in no step, of half of the slots where there are to be two steps.
@@ -64,10 +82,77 @@ void SchedulingPolicy::split(Entry& entry) {
   }
 }
 
+// Has groups in decode propose as much as is worth it.
+void SchedulingPolicy::choose_proposals() {
+  std::vector<Entry*> decoding;
+  int32_t n_decoding = 0;  // sequences
+  for (Entry* entry : step_->entries) {
+    entry->n_proposing = 0;
+    if (!in_decode(*entry)) continue;
+    decoding.push_back(entry);
+    n_decoding += static_cast<int32_t>(entry->sequences.size());
+  }
+  n_proposable_ = proposable(n_decoding);
+  if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return;
+
+  // What a text begins with is read once: that belongs to its prompt's time.
+  for (Entry* entry : decoding) {
+    if (std::exchange(entry->has_offered, true)) continue;
+    if (offer_of(*entry).most > 0 && limits_.drafter != nullptr) {
+      limits_.drafter->read(*entry->group);
+    }
+  }
+  const Clock::time_point start = Clock::now();
+  std::vector<ProposalOffer> offers;
+  for (Entry* entry : decoding) offers.push_back(offer_of(*entry));
+  std::vector<int32_t> chosen;
+  if (!limits_.always_proposes) chosen = gate_.choose(offers, n_decoding, n_proposable_);
+  for (size_t i = 0; i < decoding.size(); ++i) {
+    decoding[i]->n_proposing =
+        limits_.always_proposes ? std::min(offers[i].most, n_proposable_) : chosen[i];
+  }
+  gate_.spent(seconds_since(start));
+  std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
+  propose(decoding, n_decoding);
+}
+
+void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decoding) {
+  if (entries.empty()) return;
+  for (Entry* entry : entries) entry->group->propose(entry->n_proposing);
+  if (limits_.drafter == nullptr) return;
+  std::vector<DraftTask> tasks;
+  int32_t n_passes = 0;
+  for (Entry* entry : entries) {
+    tasks.push_back({.group = entry->group, .n_tokens = entry->n_proposing});
+    n_passes = std::max(n_passes, entry->n_proposing);
+  }
+  const Clock::time_point start = Clock::now();
+  limits_.drafter->draft(tasks);
+  gate_.drafted(n_decoding, n_passes, seconds_since(start));
+}
+
+// Tokens that a step may have beside those of so many sequences in decode, and of prompts that end.
+int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
+  if (n_running_ > kMostSpeculating) return 0;
+  const auto border = std::ranges::lower_bound(limits_.row_borders, n_decoding);
+  const int32_t most_rows = border == limits_.row_borders.end()
+                                ? limits_.max_step_tokens
+                                : std::min(limits_.max_step_tokens, *border);
+  return std::clamp(most_rows - n_decoding, 0, limits_.proposed_tokens);
+}
+
+// No more tokens than the text has before it is rotated otherwise.
+ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
+  ProposalOffer offer = entry.group->offer();
+  while (offer.most > 0 && config_.outgrows(entry.rope_length, text_length(entry) + offer.most)) {
+    --offer.most;
+  }
+  return offer;
+}
+
 // Plans what is in decode; step_->in_prompt are the others then. Preempted entries are in no step.
 void SchedulingPolicy::plan_decode() {
   step_->in_prompt.clear();
-  n_proposable_ = limits_.proposed_tokens;
   for (Entry* next : step_->entries) {
     Entry& entry = *next;
     if (entry.step != step_) continue;
@@ -93,7 +178,8 @@ void SchedulingPolicy::plan_decode(Entry& entry) {
   for (size_t i = 0; i < entry.sequences.size(); ++i) {
     (void)take_pages(entry.sequences[i], 1);
     std::span<const int32_t> proposed = entry.group->proposed();
-    proposed = proposed.first(std::min(proposed.size(), static_cast<size_t>(n_proposable_)));
+    proposed = proposed.first(
+        std::min(proposed.size(), static_cast<size_t>(std::min(entry.n_proposing, n_proposable_))));
     if (proposed.empty()) {
       add_input(i, 1, NewTokens::Logits::last);
       continue;

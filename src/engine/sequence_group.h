@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "engine/request.h"
+#include "engine/speculation.h"
 
 namespace faststream {
 
@@ -35,11 +36,23 @@ class SequenceGroup {
   [[nodiscard]] virtual std::span<const int32_t> source() const = 0;
   /// How its next token is chosen. The edits are valid until the next accept().
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
-  /// What a group that always has one sequence supposes that its text goes on with, no more than it
-  /// may still have; valid until the next accept(). A step may look at the first of these together
-  /// with the text's last token: it chooses a token after each of them, by the rule of
-  /// sampling_row() at the positions there.
+  /// How many tokens a group that always has one sequence could propose now, no more than it may
+  /// still have, and how likely these come next.
+  [[nodiscard]] virtual ProposalOffer offer() { return {}; }
+  /// Proposes `n` tokens, no more than it offered, where it finds some by itself.
+  virtual void propose(int32_t /*n*/) {}
+  /// Proposes these, no more than it offered.
+  virtual void suppose(std::span<const int32_t> /*tokens*/) {}
+  /// What was proposed; valid until something else is. A step may look at the first of these
+  /// together with the text's last token: it chooses a token after each of them.
   [[nodiscard]] virtual std::span<const int32_t> proposed() const { return {}; }
+  /// How the token after these is chosen, the first that are proposed. The edits are valid until
+  /// the next accept().
+  [[nodiscard]] virtual SamplingRow sampling_row_after(std::span<const int32_t> proposed) const {
+    SamplingRow row = sampling_row(0);
+    row.position += proposed.size();
+    return row;
+  }
 
   /// Takes what the device chose for each sequence, which may finish the group; where proposed
   /// tokens were looked at, what it chose after each of these, too, of which all counts up to the

@@ -6,6 +6,7 @@
 
 #include "engine/memory_plan.h"
 #include "engine/ranks.h"
+#include "engine/speculation.h"
 #include "program/option_values.h"
 
 namespace faststream {
@@ -62,6 +63,14 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(kMinChunk, kMaxStepTokens));
+  app.add_option("--speculate", engine.speculate,
+                 "Several tokens of a text a step where that is faster, which changes no text: "
+                 "auto, off, lookup (what followed where the end of the text stood before) or "
+                 "draft=FILE (what a smaller model of the same tokenizer draws)")
+      ->group(kDeviceGroup)
+      ->type_name("HOW")
+      ->check(accepted_by(speculation_from_name))
+      ->capture_default_str();
 }
 
 }  // namespace faststream

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "support/error.h"
 #include "support/utf8.h"
 
 namespace faststream {
@@ -57,6 +58,20 @@ inline CLI::Validator output_file() {
     return std::string(file == "-" ? "- is not standard output here, but would be a file of that "
                                      "name; write ./- if that is meant"
                                    : "");
+  };
+  return CLI::Validator(check, "", "");
+}
+
+/// Accepts texts for which `read` does not throw UsageError.
+template <typename Read>
+CLI::Validator accepted_by(Read read) {
+  const auto check = [read](const std::string& text) {
+    try {
+      (void)read(text);
+    } catch (const UsageError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
   };
   return CLI::Validator(check, "", "");
 }

@@ -128,6 +128,11 @@ std::string metrics_text(std::span<const MetricsOf> models, size_t connections) 
        [](const MetricsOf& m) { return double(m.metrics->generation_tokens); });
   each("prefix_cache_hits_total", "counter", "Tokens of prompts that were found in the KV cache.",
        [](const MetricsOf& m) { return double(m.stats.cached_tokens); });
+  each("spec_decode_num_draft_tokens_total", "counter",
+       "Tokens that were proposed before they were drawn.",
+       [](const MetricsOf& m) { return double(m.stats.proposed_tokens); });
+  each("spec_decode_num_accepted_tokens_total", "counter", "Of them those that were drawn.",
+       [](const MetricsOf& m) { return double(m.stats.accepted_tokens); });
   each("num_preemptions_total", "counter", "Sequences that were taken back to wait.",
        [](const MetricsOf& m) { return double(m.stats.preemptions); });
   each("requests_rejected_total", "counter", "Requests refused since too many waited.",

@@ -63,9 +63,10 @@ inline Mixer small_delta_net() {
                         .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
 }
 
-/// The file of a model with small_model()'s tokenizer, and the control token [TOOL_CALLS]; one that
-/// gives scores takes pairs. Made once a process, by its name, and removed at its end.
-inline std::filesystem::path engine_model_of(const ModelConfig& config, const std::string& name) {
+/// The file of a model with these pieces and the control token [TOOL_CALLS]; one that gives scores
+/// takes pairs. Made once a process, by its name, and removed at its end.
+inline std::filesystem::path engine_model_of(const ModelConfig& config, const std::string& name,
+                                             SentencePieceModel pieces = small_model(true)) {
   struct Files {
     std::map<std::string, std::filesystem::path> paths;
     ~Files() {
@@ -77,7 +78,6 @@ inline std::filesystem::path engine_model_of(const ModelConfig& config, const st
   if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
 
   const ModelImage weights = bench::make_random_model(config, 11);
-  SentencePieceModel pieces = small_model(true);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
   const std::string tokenizer = compile_sentencepiece(pieces);
   TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};

@@ -37,6 +37,9 @@ class KnownText final : public SequenceGroup {
   [[nodiscard]] const std::vector<int32_t>& tokens(size_t) const override { return tokens_; }
   [[nodiscard]] std::span<const int32_t> source() const override { return {}; }
   [[nodiscard]] SamplingRow sampling_row(size_t) const override { return {}; }
+  [[nodiscard]] ProposalOffer offer() override {
+    return {.most = static_cast<int32_t>(proposed_.size()), .acceptance = 0.7F};
+  }
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override {
     static constexpr int32_t kItself = 0;
@@ -228,6 +231,7 @@ constexpr SchedulerLimits kPolicyLimits{
 SchedulerLimits proposing(int32_t n) {
   SchedulerLimits limits = kPolicyLimits;
   limits.proposed_tokens = n;
+  limits.always_proposes = true;
   return limits;
 }
 

@@ -1,0 +1,167 @@
+#include "engine/draft_model.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "engine/ranks.h"
+#include "support/error.h"
+
+namespace faststream {
+namespace {
+
+// Of the device's memory: the rest is for the model that is drafted for.
+constexpr double kMemoryPart = 0.2;
+
+EngineOptions options_beside(const EngineOptions& options) {
+  return {.device = device_names(options.device).front(),
+          .threads = options.threads,
+          .slots = 2 * kMostSpeculating,  // a text's sequence and its fork
+          .kv = options.kv,
+          .memory = static_cast<size_t>(static_cast<double>(options.memory) * kMemoryPart),
+          .memory_part = options.memory_part * kMemoryPart,
+          .speculate = "off",
+          .check_interrupted = options.check_interrupted};
+}
+
+}  // namespace
+
+DraftModel::DraftModel(const std::filesystem::path& path, const EngineOptions& options)
+    : model_(path, options_beside(options), kMostSpeculating) {}
+
+DraftModel::~DraftModel() {
+  for (auto& [group, sequence] : texts_) model_.runner->release(sequence);
+}
+
+void DraftModel::check_drafts_for(const LoadedModel& model) const {
+  const Tokenizer& own = *model_.tokenizer;
+  const Tokenizer& other = *model.tokenizer;
+  bool is_same = own.vocab_size() == other.vocab_size();
+  for (int32_t token = 0; is_same && token < own.vocab_size(); ++token) {
+    is_same = own.token_bytes(token) == other.token_bytes(token);
+  }
+  if (is_same && !model_.config.encoder) return;
+  throw Error(model_.file.name() + " cannot draft for " + model.file.name() +
+              ", whose tokenizer is another; give a decoder with the same one");
+}
+
+void DraftModel::read(const SequenceGroup& group) { (void)read_but_last(group); }
+
+void DraftModel::draft(std::span<const DraftTask> tasks) {
+  std::vector<Draft> drafts;
+  for (const DraftTask& task : tasks) {
+    if (read_but_last(*task.group) != nullptr) drafts.push_back({.task = task});
+  }
+  std::vector<Draft*> going_on;
+  for (Draft& draft : drafts) going_on.push_back(&draft);
+  try {
+    begin(going_on);
+    while (!going_on.empty()) go_on(going_on);
+  } catch (const std::exception&) {  // the device: texts go on without a draft
+    for (Draft& draft : drafts) {
+      draft.tokens.clear();
+      forget(*draft.task.group);
+    }
+  }
+  for (Draft& draft : drafts) {
+    model_.runner->release(draft.fork);
+    draft.task.group->suppose(draft.tokens);
+  }
+}
+
+void DraftModel::forget(const SequenceGroup& group) {
+  const auto text = texts_.find(&group);
+  if (text == texts_.end()) return;
+  model_.runner->release(text->second);
+  texts_.erase(text);
+}
+
+// The group's sequence, in which all tokens but the last are; null where there is no room for it.
+Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
+  const std::span<const int32_t> tokens = group.tokens(0);
+  const auto n_tokens = static_cast<int32_t>(tokens.size());
+  const auto [text, is_new] = texts_.try_emplace(&group);
+  Sequence& sequence = text->second;
+  if (is_new) sequence = model_.runner->begin(n_tokens);
+  const bool fits = n_tokens + kMostProposed <= model_.info.context &&
+                    !model_.config.outgrows(sequence.rope_length, n_tokens + kMostProposed);
+  while (fits && sequence.n_cached < n_tokens - 1) {
+    const int32_t n =
+        std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);
+    std::vector<PageCopy> copies;
+    if (!make_room(sequence, n, copies)) break;
+    const NewTokens piece{
+        .sequence = &sequence,
+        .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached), static_cast<size_t>(n)),
+        .logits = NewTokens::Logits::none};
+    step({&piece, 1}, copies);
+  }
+  if (sequence.n_cached == n_tokens - 1) return &sequence;
+  forget(group);
+  return nullptr;
+} catch (const std::exception&) {  // the device
+  forget(group);
+  return nullptr;
+}
+
+bool DraftModel::make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies) {
+  SequenceCaches& caches = model_.runner->caches();
+  return caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens)) &&
+         caches.take_pages(sequence, n_tokens, copies) == n_tokens;
+}
+
+void DraftModel::step(std::span<const NewTokens> inputs, std::span<const PageCopy> copies) {
+  if (!copies.empty()) model_.runner->copy_pages(copies);
+  model_.runner->step(inputs);
+}
+
+// A token for each draft from the step that was; those that go on are left.
+void DraftModel::draw(std::vector<Draft*>& drafts) {
+  std::vector<SamplingRow> rules;
+  for (const Draft* draft : drafts) {
+    const SequenceGroup& group = *draft->task.group;
+    rules.push_back(draft->tokens.empty() ? group.sampling_row(0)
+                                          : group.sampling_row_after(draft->tokens));
+    rules.back().n_logprobs = -1;
+  }
+  model_.runner->sample(rules, sampled_);
+  for (size_t i = 0; i < drafts.size(); ++i) drafts[i]->tokens.push_back(sampled_[i].token);
+  std::erase_if(drafts, [](const Draft* draft) {
+    return draft->tokens.size() == static_cast<size_t>(draft->task.n_tokens);
+  });
+}
+
+// Reads each text's last token.
+void DraftModel::begin(std::vector<Draft*>& drafts) {
+  std::vector<NewTokens> inputs;
+  std::vector<PageCopy> copies;
+  std::erase_if(drafts, [&](const Draft* draft) {
+    Sequence& sequence = texts_.at(draft->task.group);
+    if (!make_room(sequence, 1, copies)) return true;
+    const std::span<const int32_t> tokens = draft->task.group->tokens(0);
+    inputs.push_back({.sequence = &sequence, .tokens = tokens.last(1)});
+    return false;
+  });
+  if (inputs.empty()) return;
+  step(inputs, copies);
+  draw(drafts);
+  for (Draft* draft : drafts) draft->fork = model_.runner->fork(texts_.at(draft->task.group));
+}
+
+// Reads the token that each draft ends with.
+void DraftModel::go_on(std::vector<Draft*>& drafts) {
+  std::vector<NewTokens> inputs;
+  std::vector<PageCopy> copies;
+  std::erase_if(drafts, [&](Draft* draft) {
+    if (draft->tokens.back() >= model_.config.vocab || !make_room(draft->fork, 1, copies)) {
+      return true;
+    }
+    inputs.push_back({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});
+    return false;
+  });
+  if (inputs.empty()) return;
+  step(inputs, copies);
+  draw(drafts);
+}
+
+}  // namespace faststream

@@ -1,0 +1,32 @@
+// Who proposes tokens for several texts at once.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/sequence_group.h"
+
+namespace faststream {
+
+struct DraftTask {
+  SequenceGroup* group = nullptr;  ///< of one sequence
+  int32_t n_tokens = 0;            ///< that are wanted
+};
+
+class Drafter {
+ public:
+  Drafter() = default;
+  Drafter(const Drafter&) = delete;
+  Drafter& operator=(const Drafter&) = delete;
+  virtual ~Drafter() = default;
+
+  /// Reads a group's text, so that to draft for it takes no long.
+  virtual void read(const SequenceGroup& group) = 0;
+  /// Has each group suppose as many tokens as are wanted of it, or fewer
+  /// (SequenceGroup::suppose()).
+  virtual void draft(std::span<const DraftTask> tasks) = 0;
+  /// The group leaves, or goes before it comes again.
+  virtual void forget(const SequenceGroup& group) = 0;
+};
+
+}  // namespace faststream

@@ -1,0 +1,22 @@
+#include "engine/speculation.h"
+
+#include "support/error.h"
+#include "support/printable.h"
+
+namespace faststream {
+
+Speculation speculation_from_name(std::string_view name) {
+  constexpr std::string_view kDraft = "draft=";
+  if (name == "off") return {};
+  if (name == "auto") return {.kind = Speculation::Kind::lookup, .only_where_exact = true};
+  if (name == "lookup") return {.kind = Speculation::Kind::lookup};
+  if (name.starts_with(kDraft) && name.size() > kDraft.size()) {
+    Speculation speculation{.kind = Speculation::Kind::draft};
+    speculation.draft = name.substr(kDraft.size());
+    return speculation;
+  }
+  throw UsageError(in_quotes(name) +
+                   " is no way to speculate; give auto, off, lookup or draft=FILE");
+}
+
+}  // namespace faststream

@@ -1,0 +1,39 @@
+// Tokens that may come next and are looked at together with a text's last one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace faststream {
+
+/// Where proposals come from.
+struct Speculation {
+  enum class Kind {
+    off,
+    lookup,  ///< what followed where the end of the text stood before
+    draft,   ///< another model
+  };
+  Kind kind = Kind::off;
+  /// Off where a step of several tokens of a text gives other bits than several of one.
+  bool only_where_exact = false;
+  std::string draft = {};  ///< the other model's file
+};
+
+/// What EngineOptions::speculate names: "auto", "off", "lookup" or "draft=FILE". Throws UsageError
+/// when it is none of them.
+Speculation speculation_from_name(std::string_view name);
+
+/// Tokens that are proposed for a text in a step, at most.
+inline constexpr int32_t kMostProposed = 15;
+/// Sequences that run beside which there are proposals, and proposals of a step, at most: with
+/// more, reading weights is shared by so many tokens that others cost what they bring.
+inline constexpr int32_t kMostSpeculating = 64;
+
+/// What a group could propose.
+struct ProposalOffer {
+  int32_t most = 0;      ///< tokens
+  float acceptance = 0;  ///< the share of them that fits, of those whose predecessors all fit
+};
+
+}  // namespace faststream

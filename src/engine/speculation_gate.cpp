@@ -1,0 +1,159 @@
+#include "engine/speculation_gate.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+
+namespace faststream {
+namespace {
+
+// Measurements so many steps ago say nothing of a step now: texts are longer, or others use the
+// machine.
+constexpr int64_t kMemory = 512;
+constexpr size_t kWindow = 8;
+// A token more in a step is supposed to cost this part of what it costs in a step without it: too
+// little where it costs nearly as much, which a step or two show.
+constexpr double kGuess = 0.25;
+// Proposals may cost this part of the time.
+constexpr double kAllowance = 0.01;
+// Of steps without proposals: what the account may hold, and owe.
+constexpr double kMostSaved = 2;
+constexpr double kMostOwed = 8;
+// Proposals are expected to gain so much at least: what is measured is not exact.
+constexpr double kLeastGain = 1.02;
+// After so many steps with proposals one is without, to see what that takes now.
+constexpr int32_t kMostInARow = 64;
+
+// Numbers up to 8, then in steps of an eighth to a quarter.
+int32_t size_class(int32_t n) {
+  if (n <= 8) return n;
+  const int shift = std::bit_width(static_cast<uint32_t>(n)) - 3;
+  return n >> shift << shift;
+}
+
+}  // namespace
+
+void UsualTime::add(double seconds, int64_t now) {
+  if (!is_known(now)) last_.clear();
+  time_ = now;
+  if (last_.size() < kWindow) {
+    last_.push_back(seconds);
+  } else {
+    last_[next_] = seconds;
+    next_ = (next_ + 1) % kWindow;
+  }
+  std::vector<double> sorted = last_;
+  std::ranges::sort(sorted);
+  usual_ = sorted[sorted.size() / 4];
+}
+
+// Few measurements may all have been disturbed: they are worth trying again soon.
+bool UsualTime::is_known(int64_t now) const {
+  return !last_.empty() && now - time_ <= kMemory * static_cast<int64_t>(last_.size()) /
+                                              static_cast<int64_t>(kWindow);
+}
+
+void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
+  steps_[{size_class(n_sequences), size_class(n_proposed)}].add(seconds, ++now_);
+}
+
+// On a straight line between what is known, or through the last that is.
+double StepCost::seconds(int32_t n_sequences, int32_t n_proposed) const {
+  const int32_t sequences = size_class(n_sequences);
+  const auto first = steps_.find({sequences, 0});
+  if (first == steps_.end()) return 0;
+  const double plain = first->second.seconds();
+  const int32_t proposed = size_class(n_proposed);
+  std::pair<int32_t, double> before{0, plain};
+  for (auto step = std::next(first); step != steps_.end(); ++step) {
+    const auto& [key, times] = *step;
+    if (key.first != sequences || before.first == proposed) break;
+    if (!times.is_known(now_)) continue;
+    const double usual = std::max(times.seconds(), before.second);
+    if (key.second > proposed) {
+      const double part =
+          static_cast<double>(proposed - before.first) / (key.second - before.first);
+      return before.second + part * (usual - before.second);
+    }
+    before = {key.second, usual};
+  }
+  const double of_token =
+      before.first == 0 ? kGuess * plain / n_sequences : (before.second - plain) / before.first;
+  return before.second + (proposed - before.first) * of_token;
+}
+
+void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
+  cost_.measured(n_sequences, n_proposed, seconds);
+  n_since_plain_ = n_proposed == 0 ? 0 : n_since_plain_ + 1;
+  const double plain = cost_.seconds(n_sequences, 0);
+  if (!has_account_) account_ += plain;
+  has_account_ = true;
+  account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * plain;
+  if (n_proposed > 0) account_ -= cost_.seconds(n_sequences, n_proposed);
+}
+
+void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {
+  account_ += n_tokens * cost_.seconds(n_sequences, 0) / n_sequences;
+}
+
+void SpeculationGate::spent(double seconds) {
+  choice_.add(seconds, cost_.now());
+  account_ -= choice_.seconds();
+}
+
+void SpeculationGate::drafted(int32_t n_sequences, int32_t n_passes, double seconds) {
+  UsualTime& pass = passes_[size_class(n_sequences)];
+  pass.add(seconds / n_passes, cost_.now());
+  account_ -= n_passes * pass.seconds();
+}
+
+double SpeculationGate::draft_seconds(int32_t n_sequences) const {
+  const auto pass = passes_.find(size_class(n_sequences));
+  const bool is_known = pass != passes_.end() && pass->second.is_known(cost_.now());
+  return is_known ? pass->second.seconds() : 0;
+}
+
+bool SpeculationGate::is_open(int32_t n_sequences) const {
+  return account_ > 0 && n_since_plain_ < kMostInARow && cost_.seconds(n_sequences, 0) > 0;
+}
+
+// A token that is the i-th in a row fits with the i-th power of the rate. Of all that are offered
+// the likeliest are taken, as many as give the most tokens a second.
+std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offers,
+                                             int32_t n_sequences, int32_t n_most) const {
+  struct Row {
+    float likelihood = 0;
+    size_t offer = 0;
+    int32_t depth = 0;
+  };
+  std::vector<Row> rows;
+  for (size_t o = 0; o < offers.size(); ++o) {
+    float likelihood = 1;
+    for (int32_t depth = 1; depth <= offers[o].most; ++depth) {
+      likelihood *= offers[o].acceptance;
+      rows.push_back({likelihood, o, depth});
+    }
+  }
+  std::ranges::stable_sort(rows, std::greater<>(), &Row::likelihood);
+  if (rows.size() > static_cast<size_t>(n_most)) rows.resize(static_cast<size_t>(n_most));
+
+  const double of_pass = draft_seconds(n_sequences);
+  double tokens = n_sequences;
+  double best = kLeastGain * tokens / cost_.seconds(n_sequences, 0);
+  int32_t depth = 0;
+  size_t n_chosen = 0;
+  for (size_t n = 1; n <= rows.size(); ++n) {
+    tokens += static_cast<double>(rows[n - 1].likelihood);
+    depth = std::max(depth, rows[n - 1].depth);
+    const double seconds = cost_.seconds(n_sequences, static_cast<int32_t>(n)) + depth * of_pass;
+    if (tokens / seconds <= best) continue;
+    best = tokens / seconds;
+    n_chosen = n;
+  }
+  std::vector<int32_t> chosen(offers.size());
+  for (size_t n = 0; n < n_chosen; ++n) ++chosen[rows[n].offer];
+  return chosen;
+}
+
+}  // namespace faststream

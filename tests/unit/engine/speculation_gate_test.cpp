@@ -1,0 +1,116 @@
+#include "engine/speculation_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace faststream {
+namespace {
+
+// A device on which a step takes a millisecond and, for each row more, a part of that.
+struct Device {
+  double of_row = 0;
+  bool is_disturbed = false;  // now and then a step takes ten times as long
+};
+
+// Texts of which each proposed token fits with this likelihood.
+struct Texts {
+  int32_t n = 1;
+  double acceptance = 0;
+};
+
+// How many times as fast texts grow with the gate's proposals as without any. pass: of a draft
+// model, as a part of a step.
+double gain(const Device& device, const Texts& texts, double pass = 0) {
+  constexpr int kSteps = 1500;
+  constexpr double kStep = 1e-3;
+  std::mt19937 random(1);
+  const auto is_so = [&](double likelihood) {
+    return std::uniform_real_distribution<>()(random) < likelihood;
+  };
+  SpeculationGate gate;
+  std::vector<AcceptanceRate> rates(static_cast<size_t>(texts.n), AcceptanceRate(0.6F));
+  double seconds = 0;
+  double plain_seconds = 0;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<int32_t> proposed(rates.size());
+    if (gate.is_open(texts.n)) {
+      std::vector<ProposalOffer> offers;
+      for (AcceptanceRate& rate : rates) {
+        rate.age();
+        offers.push_back({.most = 7, .acceptance = rate.value()});
+      }
+      proposed = gate.choose(offers, texts.n, 64);
+    }
+    int32_t n_proposed = 0;
+    int32_t n_accepted = 0;
+    int32_t depth = 0;
+    for (size_t t = 0; t < rates.size(); ++t) {
+      int32_t n_fitting = 0;
+      while (n_fitting < proposed[t] && is_so(texts.acceptance)) ++n_fitting;
+      if (proposed[t] > 0) rates[t].note(proposed[t], n_fitting);
+      n_proposed += proposed[t];
+      n_accepted += n_fitting;
+      depth = std::max(depth, proposed[t]);
+    }
+    if (depth > 0 && pass > 0) {
+      gate.drafted(texts.n, depth, depth * pass * kStep);
+      seconds += depth * pass * kStep;
+    }
+    const double disturbed = device.is_disturbed && is_so(0.05) ? 10 : 1;
+    const double plain = kStep * (1 + device.of_row * (texts.n - 1));
+    const double with = kStep * (1 + device.of_row * (texts.n - 1 + n_proposed));
+    gate.measured(texts.n, n_proposed, disturbed * with);
+    if (n_proposed > 0) gate.accepted(texts.n, texts.n + n_accepted);
+    seconds += disturbed * with;
+    plain_seconds += disturbed * plain * (texts.n + n_accepted) / texts.n;
+  }
+  return plain_seconds / seconds;
+}
+
+TEST(SpeculationGate, NeverLosesMoreThanAFiftieth) {
+  for (const double of_row : {0.01, 0.3, 1.0}) {
+    for (const double acceptance : {0.0, 0.2, 0.5}) {
+      for (const int32_t n : {1, 2, 16}) {
+        EXPECT_GT(gain({.of_row = of_row}, {n, acceptance}), 0.98)
+            << n << " texts, " << acceptance << " of the tokens fit, a row costs " << of_row;
+      }
+    }
+  }
+}
+
+TEST(SpeculationGate, GainsWhereTokensFitAndRowsCostLittle) {
+  EXPECT_GT(gain({.of_row = 0.01}, {1, 0.95}), 4);
+  EXPECT_GT(gain({.of_row = 0.1}, {1, 0.9}), 2.5);
+  EXPECT_GT(gain({.of_row = 0.3}, {1, 0.9}), 1.4);
+  EXPECT_GT(gain({.of_row = 0.01}, {8, 0.9}), 2.5);
+}
+
+TEST(SpeculationGate, KnowsStepsThatSomethingElseDisturbed) {
+  EXPECT_GT(gain({.of_row = 0.1, .is_disturbed = true}, {1, 0.9}), 2);
+  EXPECT_GT(gain({.of_row = 0.3, .is_disturbed = true}, {1, 0.1}), 0.97);
+}
+
+TEST(SpeculationGate, CountsWhatADraftTakes) {
+  EXPECT_GT(gain({.of_row = 0.02}, {1, 0.8}, 0.1), 1.5);
+  EXPECT_GT(gain({.of_row = 0.02}, {1, 0.5}, 1), 0.98) << "a draft as slow as the model";
+}
+
+// Of two texts the one goes on as proposed, and the other does not.
+TEST(SpeculationGate, ChoosesForEachText) {
+  SpeculationGate gate;
+  EXPECT_FALSE(gate.is_open(2)) << "nothing is known yet";
+  gate.measured(2, 0, 1e-3);
+  ASSERT_TRUE(gate.is_open(2));
+  const std::vector<ProposalOffer> offers = {{.most = 7, .acceptance = 0.9F},
+                                             {.most = 7, .acceptance = 0.05F}};
+  const std::vector<int32_t> chosen = gate.choose(offers, 2, 64);
+  EXPECT_GE(chosen[0], 3);
+  EXPECT_EQ(chosen[1], 0);
+  EXPECT_EQ(gate.choose(offers, 2, 2)[0], 2) << "no more than there is room for";
+}
+
+}  // namespace
+}  // namespace faststream
