@@ -35,7 +35,8 @@ void perplexity_command(const PerplexityOptions& options) {
   }
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
-    engine.kv = {};  // the truth
+    engine.kv = {};         // the truth
+    engine.link = nullptr;  // other processes run one model at a time
     reference.emplace(options.against, engine, kPerplexityStepTokens);
   }
   std::fprintf(stderr, "device: %s\n", model.info.device.c_str());
