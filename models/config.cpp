@@ -166,10 +166,8 @@ RecurrentShape recurrent_shape(const StateSpaceConfig& mixer, int64_t /*hidden*/
 
 RecurrentShape recurrent_shape(const ShortConvolutionConfig& mixer, int64_t hidden) {
   const int64_t channels = mixer.channels > 0 ? mixer.channels : hidden;
-  return {.in = 3 * channels,
-          .channels = channels,
-          .taps = mixer.convolution.taps,
-          .sums = channels};
+  return {
+      .in = 3 * channels, .channels = channels, .taps = mixer.convolution.taps, .sums = channels};
 }
 
 RecurrentShape recurrent_shape(const SelectiveScanConfig& mixer, int64_t /*hidden*/) {

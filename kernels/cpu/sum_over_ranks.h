@@ -11,10 +11,10 @@
 
 namespace faststream {
 
-/// See Backend::join() and sum_over_ranks(). Small sums go to all ranks, each of which adds them up; of
-/// larger ones each rank adds up a piece, which then goes to all. In both cases terms are added in
-/// the order of ranks in float32, from terms of the type `sums`, and the result is rounded to it:
-/// what a row's sums are does not depend on how many other rows there are.
+/// See Backend::join() and sum_over_ranks(). Small sums go to all ranks, each of which adds them
+/// up; of larger ones each rank adds up a piece, which then goes to all. In both cases terms are
+/// added in the order of ranks in float32, from terms of the type `sums`, and the result is rounded
+/// to it: what a row's sums are does not depend on how many other rows there are.
 class RankSums {
  public:
   /// The link must outlive it.

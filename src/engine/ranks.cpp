@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -94,7 +95,7 @@ std::string memory_of(const Backend& backend, const std::string& device) {
 
 // Which model rank 0 opens: of threads of a process the file itself, else its path.
 Bytes name_model(const RankLink& link, const ModelFile& file) {
-  const ModelFile* address = &file;
+  const auto address = reinterpret_cast<uintptr_t>(&file);
   const std::string path = std::filesystem::absolute(file.name()).string();
   const std::span<const std::byte> name =
       link.is_in_process() ? bytes_of_value(address) : std::as_bytes(std::span(path));
@@ -147,7 +148,8 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       const Bytes message = link.listen();
       if (message.empty()) return;
       if (link.is_in_process()) {
-        follow_model(link, device, *value_of<const ModelFile*>(message));
+        const auto address = value_of<uintptr_t>(message);
+        follow_model(link, device, *reinterpret_cast<const ModelFile*>(address));
       } else {
         const std::string path(reinterpret_cast<const char*>(message.data()), message.size());
         follow_model(link, device, ModelFile::open(path));

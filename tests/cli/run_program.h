@@ -52,9 +52,9 @@ inline std::string programs_folder() {
 /// In place of a descriptor: none, as after "<&-" in a shell.
 constexpr int kClosed = -1;
 
-/// Starts `args[0]`, a program in programs_folder() or a path from the root, with the other arguments and these descriptors
-/// as standard input, output and error; signals do what they do by default, whatever the test
-/// inherited. Throws std::runtime_error when it cannot be started.
+/// Starts `args[0]`, a program in programs_folder() or a path from the root, with the other
+/// arguments and these descriptors as standard input, output and error; signals do what they do by
+/// default, whatever the test inherited. Throws std::runtime_error when it cannot be started.
 inline pid_t start_program(std::vector<std::string> args, int in, int out, int err) {
   const bool is_path = args.at(0).starts_with('/');
   const std::string program = is_path ? args.at(0) : programs_folder() + "/" + args.at(0);

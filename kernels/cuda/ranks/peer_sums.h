@@ -24,8 +24,9 @@ struct PeerMemory {
   int count = 0;
 };
 
-/// See Backend::sum_over_ranks(). Each rank writes its terms into the memory of all others, which they add
-/// up in the order of ranks, as kernels/cpu/sum_over_ranks.h has it: no rank's host waits for another.
+/// See Backend::sum_over_ranks(). Each rank writes its terms into the memory of all others, which
+/// they add up in the order of ranks, as kernels/cpu/sum_over_ranks.h has it: no rank's host waits
+/// for another.
 class PeerSums {
  public:
   /// All ranks make theirs together; null on all of them where not all GPUs reach each other's
