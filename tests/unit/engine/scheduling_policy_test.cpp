@@ -24,7 +24,7 @@ class KnownText final : public SequenceGroup {
       : n_prompt_(n_prompt), n_proposed_(n_proposed), random_(seed) {
     while (all_.size() < n_prompt + n_answer) all_.push_back(any_token());
     tokens_.assign(all_.begin(), all_.begin() + static_cast<ptrdiff_t>(n_prompt));
-    propose();
+    propose_all();
   }
   /// Begins as another one does.
   void begin_like(const KnownText& other, size_t n_tokens) {
@@ -47,7 +47,7 @@ class KnownText final : public SequenceGroup {
       tokens_.push_back(all_[tokens_.size()]);
       if (i < proposed_.size() && proposed_[i] != tokens_.back()) break;
     }
-    propose();
+    propose_all();
     return {&kItself, 1};
   }
   std::string_view write() override { return {}; }
@@ -60,7 +60,7 @@ class KnownText final : public SequenceGroup {
 
  private:
   int32_t any_token() { return static_cast<int32_t>(random_() % 100); }
-  void propose() {
+  void propose_all() {
     proposed_.clear();
     for (size_t i = 0; i < n_proposed_; ++i) {
       const size_t place = tokens_.size() + i;
