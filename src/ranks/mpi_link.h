@@ -1,4 +1,4 @@
-// Ranks that are processes which mpirun, or srun, has started, on one machine or several.
+// Ranks that are processes which mpirun has started, on one machine or several.
 #pragma once
 
 #include <memory>

@@ -43,7 +43,6 @@ std::vector<float> logits_of(Runner& runner) {
   std::vector<std::vector<int32_t>> texts;
   std::vector<Sequence> sequences(3);
   for (int32_t s = 0; s < 3; ++s) texts.push_back(tokens_for(40 + 7 * s, s, vocab));
-  std::vector<std::unique_ptr<Source>> sources;
   if (runner.config().encoder) {
     for (Sequence& sequence : sequences) {
       runner.caches().look_at(sequence, tokens_for(21, 5, runner.config().encoder->vocab));
