@@ -18,11 +18,13 @@ void CudaBackend::join(RankLink& link, DType sums) {
   synchronize();
   ranks_.reset(
       new Ranks{.peers = PeerSums::make(link, sums), .hosts = RankSums(link, sums), .memory = {}});
+  step_kernel_.join(ranks_->peers.get());
 }
 
 void CudaBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {
   if (share.rows == 0) return;
   if (ranks_->peers && PeerSums::takes(share, out)) {
+    if (step_kernel_.sum_over_ranks(share, output == OutputMode::add, out)) return;
     return ranks_->peers->add_up(queue(), share, output, out);
   }
   ranks_->memory.resize(static_cast<size_t>(share.rows * share.cols));

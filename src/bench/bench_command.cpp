@@ -22,6 +22,7 @@
 #include "engine/memory_plan.h"
 #include "engine/ranks.h"
 #include "engine/runner.h"
+#include "models/shares.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
@@ -292,28 +293,21 @@ class Bench {
   KvType kv_;
 };
 
-// One device, or, with their threads, several.
+// Where the model is to run.
 class BenchDevices {
  public:
-  BenchDevices(const BenchOptions& options, const ModelFile& file, const ModelConfig& config)
-      : file_(file), config_(config), device_{options.device, options.threads} {
-    const std::vector<std::string> names = device_names(options.device);
-    if (names.size() > 1) {
-      ranks_ = std::make_unique<RankThreads>(names, options.threads);
-      device_ = ranks_->device();
-      rank_ = {0, ranks_->link().count()};
-    }
-    weight_bytes_ = bytes_to_load(file, config, rank_);
-    backend_ = choose_backend(device_.device, device_.threads, weight_bytes_);
-  }
+  BenchDevices(const EngineOptions& options, const ModelFile& file, const ModelConfig& config)
+      : file_(file),
+        config_(config),
+        ranks_(options.device, options.threads, options.link),
+        weight_bytes_(bytes_to_load(file, config, ranks_.place())),
+        backend_(choose_backend(ranks_.device().device, ranks_.device().threads, weight_bytes_)) {}
 
   [[nodiscard]] Backend& backend() { return *backend_; }
   /// Rank 0's.
   [[nodiscard]] size_t weight_bytes() const { return weight_bytes_; }
-  [[nodiscard]] std::string description() const {
-    if (rank_.count == 1) return backend_->description();
-    return backend_->description() + ", " + std::to_string(rank_.count) + " ranks";
-  }
+  [[nodiscard]] ModelConfig share() const { return share_of(config_, ranks_.place()); }
+  [[nodiscard]] std::string description() const { return ranks_.describe(*backend_); }
   /// Of several ranks that of rank 0.
   ProfilingBackend* profile(size_t bytes_read) {
     auto wrapped =
@@ -322,25 +316,15 @@ class BenchDevices {
     backend_ = std::move(wrapped);
     return profiling;
   }
-  /// choose_limits(share, figures): as lead_ranks() takes it.
-  template <typename ChooseLimits>
-  std::unique_ptr<Executor> make_executor(const ChooseLimits& choose_limits) {
-    if (ranks_) {
-      return lead_ranks(ranks_->link(), file_, config_, *backend_, device_.device, false,
-                        choose_limits, nullptr);
-    }
-    const RankFigures figures{.free_bytes = backend_->free_memory(), .weight_bytes = weight_bytes_};
-    return std::make_unique<DeviceExecutor>(file_, config_, *backend_,
-                                            choose_limits(config_, figures), nullptr);
+  std::unique_ptr<Executor> make_executor(const Ranks::ChooseLimits& choose_limits) {
+    return ranks_.load(file_, config_, *backend_, false, choose_limits, nullptr);
   }
 
  private:
   const ModelFile& file_;
   const ModelConfig& config_;
-  RankDevice device_;
-  RankPlace rank_;
-  size_t weight_bytes_ = 0;
-  std::unique_ptr<RankThreads> ranks_;
+  Ranks ranks_;
+  size_t weight_bytes_;
   std::unique_ptr<Backend> backend_;
 };
 
@@ -393,7 +377,7 @@ void report_ceilings(const Ceilings& ceilings, const std::string& weights,
 
 }  // namespace
 
-void bench_command(const BenchOptions& options) {
+void bench_command(const BenchOptions& options, const EngineOptions& engine) {
   catch_interrupts();
   check(options);
   std::optional<RandomModel> random;
@@ -410,14 +394,15 @@ void bench_command(const BenchOptions& options) {
   }
   check_lengths(options, config);
   static_cast<void>(choose_kv_format(options.kv, config, file.name()));
-  BenchDevices devices(options, file, config);
+  BenchDevices devices(engine, file, config);
   const Backend& backend = devices.backend();
   const size_t weight_bytes = devices.weight_bytes();
   const bool made_in_memory = random && backend.takes_memory_on_use();
   if (made_in_memory) check_room_of_weights(file, backend);
   // A mapped file takes no memory that others could not have.
   const bool is_mapped = !random && backend.takes_memory_on_use();
-  if (options.requests == 0) check_room(options, config, is_mapped ? 0 : weight_bytes, backend);
+  if (options.requests == 0)
+    check_room(options, devices.share(), is_mapped ? 0 : weight_bytes, backend);
   if (random) std::fprintf(stderr, "making random weights...\n");
   if (made_in_memory) random->make_all(check_interrupted);
   const std::string weights(format_name(config.weight_format));

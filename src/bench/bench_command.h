@@ -2,10 +2,12 @@
 #pragma once
 
 #include "bench/bench_options.h"
+#include "engine/options.h"
 
 namespace faststream::bench {
 
-/// Measures and prints to stdout. Throws Error, UsageError or Interrupted.
-void bench_command(const BenchOptions& options);
+/// Measures and prints to stdout. engine: where models run. Throws Error, UsageError or
+/// Interrupted.
+void bench_command(const BenchOptions& options, const EngineOptions& engine);
 
 }  // namespace faststream::bench

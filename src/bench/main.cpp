@@ -3,6 +3,7 @@
 #include "bench/bench_command.h"
 #include "bench/bench_options.h"
 #include "bench/quality/quality.h"
+#include "program/processes.h"
 #include "program/program.h"
 
 int main(int argc, char** argv) {
@@ -11,10 +12,9 @@ int main(int argc, char** argv) {
       "faststream-bench", argc, argv,
       [&](CLI::App& app) { faststream::bench::add_bench_options(app, options); },
       [&] {
-        if (options.quality.empty()) {
-          faststream::bench::bench_command(options);
-        } else {
-          faststream::bench::quality_command(options);
-        }
+        if (!options.quality.empty()) return faststream::bench::quality_command(options);
+        faststream::EngineOptions engine{.device = options.device, .threads = options.threads};
+        faststream::run_in_processes(engine,
+                                     [&] { faststream::bench::bench_command(options, engine); });
       });
 }

@@ -47,18 +47,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
   if (!config.encoder) speculation = speculation_from_name(options.speculate);
-  RankDevice device{.device = options.device, .threads = options.threads};
-  RankLink* link = options.link;
-  if (const std::vector<std::string> names = device_names(options.device); names.size() > 1) {
-    if (link != nullptr) {
-      throw UsageError("--device " + options.device +
-                       ": each process has one device where several run the model together");
-    }
-    ranks = std::make_unique<RankThreads>(names, options.threads);
-    device = ranks->device();
-    link = &ranks->link();
-  }
-  const RankPlace rank = link == nullptr ? RankPlace{} : RankPlace{0, link->count()};
+  ranks = std::make_unique<Ranks>(options.device, options.threads, options.link);
   MemoryPlan plan;
   const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
     BackendFigures figures = figures_of(*backend, config, kv);
@@ -68,23 +57,15 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     plan = plan_memory(share, wanted, rank_figures.weight_bytes, max_logits, figures);
     return runner_limits(plan);
   };
-  place(device.device, device.threads, bytes_to_load(file, config, rank), options.load_progress,
+  place(ranks->device().device, ranks->device().threads,
+        bytes_to_load(file, config, ranks->place()), options.load_progress,
         [&](const auto& progress) {
-          if (link != nullptr) {
-            runner =
-                std::make_unique<Runner>(lead_ranks(*link, file, config, *backend, device.device,
-                                                    options.exact_sums, choose_limits, progress));
-          } else {
-            const RunnerLimits limits = choose_limits(
-                config, {.free_bytes = backend->free_memory(), .weight_bytes = weight_bytes()});
-            runner = std::make_unique<Runner>(file, *backend, limits, progress);
-          }
+          runner = std::make_unique<Runner>(
+              ranks->load(file, config, *backend, options.exact_sums, choose_limits, progress));
         });
   if (speculation.only_where_exact && !backend->attends_in_one_order()) speculation = {};
   proposed_tokens = plan.proposed_tokens;
-  std::string description = backend->description();
-  if (rank.count > 1) description += ", " + std::to_string(rank.count) + " ranks";
-  info = {.device = description,
+  info = {.device = ranks->describe(*backend),
           .context = plan.context,
           .max_context = config.max_context,
           .slots = plan.slots,

@@ -29,7 +29,7 @@ struct LoadedModel : ModelOnDevice {
 
   std::shared_ptr<const Tokenizer> prompt_tokenizer;  ///< of what it reads; most often the same
   std::optional<AnswerRules> answers;                 ///< where the model has an encoder
-  std::unique_ptr<RankThreads> ranks;                 ///< where it is on several devices
+  std::unique_ptr<Ranks> ranks;
   Speculation speculation;
   int32_t proposed_tokens = 0;  ///< of a step, that its logits have rows for
   std::unique_ptr<Runner> runner;

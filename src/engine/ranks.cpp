@@ -161,8 +161,21 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
   }
 }
 
-RankThreads::RankThreads(const std::vector<std::string>& devices, int32_t threads)
-    : links_(make_local_links(static_cast<int>(devices.size()))) {
+Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes) : link_(processes) {
+  const std::vector<std::string> names = device_names(devices);
+  if (names.size() == 1) {
+    devices_.push_back({.device = devices, .threads = threads});
+  } else if (processes == nullptr) {
+    start_threads(names, threads);
+  } else {
+    throw UsageError("--device " + devices +
+                     ": each process has one device where several run the model together");
+  }
+}
+
+void Ranks::start_threads(const std::vector<std::string>& devices, int32_t threads) {
+  links_ = make_local_links(static_cast<int>(devices.size()));
+  link_ = links_.front().get();
   const auto on_host = static_cast<int32_t>(std::ranges::count(devices, "cpu"));
   if (threads == 0) threads = available_threads();
   for (const std::string& device : devices) {
@@ -183,32 +196,44 @@ RankThreads::RankThreads(const std::vector<std::string>& devices, int32_t thread
   }
 }
 
-RankThreads::~RankThreads() {
+Ranks::~Ranks() {
+  if (threads_.empty()) return;
   try {
-    link().tell({});
+    link_->tell({});
   } catch (const std::exception&) {
     static_cast<void>(0);  // they have ended
   }
   threads_.clear();
 }
 
-std::unique_ptr<Executor> lead_ranks(
-    RankLink& link, const ModelFile& file, const ModelConfig& config, Backend& backend,
-    const std::string& device, bool exact,
-    const std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>&
-        choose_limits,
-    const std::function<void(size_t)>& progress) {
-  link.tell(name_model(link, file));
+RankPlace Ranks::place() const { return link_ == nullptr ? RankPlace{} : place_of(*link_); }
+
+std::string Ranks::describe(const Backend& backend) const {
+  if (link_ == nullptr) return backend.description();
+  return backend.description() + ", " + std::to_string(link_->count()) + " ranks";
+}
+
+std::unique_ptr<Executor> Ranks::load(const ModelFile& file, const ModelConfig& config,
+                                      Backend& backend, bool exact,
+                                      const ChooseLimits& choose_limits,
+                                      const std::function<void(size_t)>& progress) {
+  if (link_ == nullptr) {
+    const RankFigures figures{.free_bytes = backend.free_memory(),
+                              .weight_bytes = bytes_to_load(file, config)};
+    return std::make_unique<DeviceExecutor>(file, config, backend, choose_limits(config, figures),
+                                            progress);
+  }
+  link_->tell(name_model(*link_, file));
   const RankFigures figures =
-      exchange_figures(link, file, config, backend, memory_of(backend, device));
+      exchange_figures(*link_, file, config, backend, memory_of(backend, device().device));
   const DType activations = backend.activation_dtype(config.weight_format);
-  Orders orders{.limits =
-                    choose_limits(share_of(config, {link.count() - 1, link.count()}), figures)};
+  const int last = link_->count() - 1;
+  Orders orders{.limits = choose_limits(share_of(config, {last, link_->count()}), figures)};
   // Terms of float16 might be out of its range, which those of the stream are not.
   if (!exact && activations != DType::f32) orders.sums = DType::bf16;
-  link.tell(bytes_of_value(orders));
-  return std::make_unique<RankedExecutor>(load_share(link, file, config, backend, orders, progress),
-                                          link);
+  link_->tell(bytes_of_value(orders));
+  return std::make_unique<RankedExecutor>(
+      load_share(*link_, file, config, backend, orders, progress), *link_);
 }
 
 }  // namespace faststream

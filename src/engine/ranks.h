@@ -35,43 +35,50 @@ struct RankDevice {
 /// ends. Throws Error, which the other ranks then throw, too.
 void follow_ranks(RankLink& link, const RankDevice& device);
 
-/// The ranks of one process: threads that follow, beside the caller's, which is rank 0.
-class RankThreads {
- public:
-  /// devices: of each rank. Of CPU ranks each has its part of the threads, of so many in all; 0:
-  /// of those that there are.
-  RankThreads(const std::vector<std::string>& devices, int32_t threads);
-  RankThreads(const RankThreads&) = delete;
-  RankThreads& operator=(const RankThreads&) = delete;
-  /// Rank 0's executors must be gone.
-  ~RankThreads();
-
-  [[nodiscard]] RankLink& link() { return *links_.front(); }
-  /// Rank 0's.
-  [[nodiscard]] const RankDevice& device() const { return devices_.front(); }
-
- private:
-  std::vector<RankDevice> devices_;
-  std::vector<std::unique_ptr<RankLink>> links_;
-  std::vector<std::jthread> threads_;  // of ranks from 1 on
-};
-
 /// What rank 0 needs to know before it plans: of the rank that has least.
 struct RankFigures {
   size_t free_bytes = 0;
   size_t weight_bytes = 0;
 };
 
-/// Of rank 0: has all ranks open the file and load their shares. device: the backend's.
-/// choose_limits(share, figures) says what each may hold: share is the largest one's description.
-/// exact: sums over ranks are of float32 throughout. Throws Error where a rank cannot. The link and
-/// the backend must outlive the executor.
-std::unique_ptr<Executor> lead_ranks(
-    RankLink& link, const ModelFile& file, const ModelConfig& config, Backend& backend,
-    const std::string& device, bool exact,
-    const std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>&
-        choose_limits,
-    const std::function<void(size_t)>& progress);
+/// Where a model runs, for who leads: on one device, by threads that follow the caller's, or by
+/// processes that follow this one.
+class Ranks {
+ public:
+  /// Says what each rank may hold. share: the largest one's description.
+  using ChooseLimits =
+      std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>;
+
+  /// devices: one's name, or those of several ranks, which are threads. Of CPU ranks each has its
+  /// part of the threads, of so many in all; 0: of those that there are. processes: those of other
+  /// processes, which must outlive this; null: there are none. Throws UsageError.
+  Ranks(const std::string& devices, int32_t threads, RankLink* processes);
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  /// The executors must be gone.
+  ~Ranks();
+
+  /// Rank 0's.
+  [[nodiscard]] const RankDevice& device() const { return devices_.front(); }
+  [[nodiscard]] RankPlace place() const;
+  /// "CUDA 0 (...), 2 ranks".
+  [[nodiscard]] std::string describe(const Backend& backend) const;
+
+  /// Has all ranks open the file and load their shares. backend: rank 0's, on device(). exact: sums
+  /// over ranks are of float32 throughout. progress: of rank 0; may be empty. Throws Error where a
+  /// rank cannot. File and backend must outlive the executor.
+  std::unique_ptr<Executor> load(const ModelFile& file, const ModelConfig& config, Backend& backend,
+                                 bool exact, const ChooseLimits& choose_limits,
+                                 const std::function<void(size_t)>& progress);
+
+ private:
+  void start_threads(const std::vector<std::string>& devices, int32_t threads);
+
+  std::vector<RankDevice> devices_;
+  RankLink* link_ = nullptr;                      // rank 0's end; null: there is one device
+  std::vector<std::unique_ptr<RankLink>> links_;  // of threads
+  std::vector<std::jthread> threads_;             // of ranks from 1 on
+};
 
 /// What a runner may hold by a plan.
 RunnerLimits runner_limits(const MemoryPlan& plan);

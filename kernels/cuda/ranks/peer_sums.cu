@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/cuda/ranks/peer_sums.h"
+#include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/types.cuh"
 #include "support/hash.h"
 
@@ -20,15 +21,16 @@ constexpr int kEach = 8;  // elements of a thread
 constexpr int64_t kSliceBytes = int64_t{8} << 20;
 // Of larger ones each rank adds up a piece.
 constexpr int64_t kLargestOneShot = int64_t{256} << 10;
-// A rank that has not come by then has died.
-constexpr uint64_t kPatience = 60'000'000'000;  // ns
-
 // A rank's memory: for each phase, rank and block the last turn whose terms are there; then, for
 // even turns and for odd ones, the terms. A rank writes terms of a turn after all have said that
-// theirs of the turn before are there, and so have read those of the turn before that.
+// theirs of the turn before are there, and so have read those of the turn before that. Behind them
+// is the ring of sums of one row.
 constexpr int64_t kFlagsBytes = 2 * kMostPeers * kMostBlocks * sizeof(uint32_t);
 constexpr int64_t kInboxBytes = 2 * kSliceBytes;
-constexpr int64_t kMemoryBytes = kFlagsBytes + 2 * kInboxBytes;
+constexpr int64_t kRingAt = kFlagsBytes + 2 * kInboxBytes;
+// What a thread block of a sum of one row adds up: rows are short, and to wait takes longest.
+constexpr int kRowThreads = 128;
+constexpr int64_t kMostRowBytes = int64_t{64} << 10;
 
 struct Sum {
   PeerMemory peers;
@@ -42,18 +44,12 @@ struct Sum {
 };
 
 __device__ uint32_t* flag_of(const Sum& sum, int owner, int phase, int rank) {
-  auto* flags = reinterpret_cast<uint32_t*>(sum.peers.of_rank[static_cast<size_t>(owner)]);
+  auto* flags = reinterpret_cast<uint32_t*>(sum.peers.of_rank[owner]);
   return flags + ((phase * kMostPeers + rank) * kMostBlocks + static_cast<int>(blockIdx.x));
 }
 
 __device__ std::byte* inbox_of(const Sum& sum, int owner) {
-  return sum.peers.of_rank[static_cast<size_t>(owner)] + kFlagsBytes + (sum.turn % 2) * kInboxBytes;
-}
-
-__device__ uint64_t now() {
-  uint64_t ns = 0;
-  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
-  return ns;
+  return sum.peers.of_rank[owner] + kFlagsBytes + (sum.turn % 2) * kInboxBytes;
 }
 
 /// Tells this block of every rank that what this one has written to its memory is there, and waits
@@ -68,11 +64,11 @@ __device__ void meet(const Sum& sum, int phase) {
         "r"(sum.turn)
         : "memory");
     const uint32_t* flag = flag_of(sum, sum.peers.rank, phase, other);
-    const uint64_t begin = now();
+    const uint64_t begin = nanoseconds();
     uint32_t turn = 0;
     do {
       asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(turn) : "l"(flag) : "memory");
-      if (now() - begin > kPatience) __trap();
+      if (nanoseconds() - begin > kPatience) __trap();
     } while (static_cast<int32_t>(turn - sum.turn) < 0);
   }
   __syncthreads();
@@ -184,6 +180,35 @@ __global__ void __launch_bounds__(kThreads) two_shot_kernel(Sum sum) {
   });
 }
 
+// One row. A rank's words are given and found as the step's kernel does it.
+__global__ void __launch_bounds__(kRowThreads) row_kernel(Sum sum, Terms terms, UsedTerms used) {
+  begin_kernel();
+  const int64_t eight = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  const bool exists = eight < sum.eights;
+  if (exists) {
+    float values[kEach];
+    load_floats(sum.share + eight * kEach, values);
+    if (terms.dtype == DType::f32) {
+      uint4 words[2];
+      memcpy(words, values, sizeof words);
+      give(sum.peers, terms, eight * int64_t{sizeof words}, words[0]);
+      give(sum.peers, terms, eight * int64_t{sizeof words} + int64_t{sizeof *words}, words[1]);
+    } else {
+      alignas(16) __nv_bfloat16 rounded[kEach];
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) rounded[i] = from_float<__nv_bfloat16>(values[i]);
+      uint4 words;
+      memcpy(&words, rounded, sizeof words);
+      give(sum.peers, terms, eight * int64_t{sizeof words}, words);
+    }
+  }
+  float values[1][kEach];
+  bring_sums(
+      sum.peers, terms, [&](int) { return exists; }, [&](int) { return eight * kEach; }, values);
+  if (exists) put(sum, eight, values[0]);
+  for (const step_kernel::Pieces& pieces : used) unset(pieces);
+}
+
 template <typename T>
 void launch(const Queue& queue, const Sum& sum) {
   const int64_t bytes = sum.eights * kEach * static_cast<int64_t>(sizeof(T));
@@ -254,9 +279,11 @@ std::unique_ptr<PeerSums> PeerSums::make(RankLink& link, DType type) {
   if (link.count() > kMostPeers) return nullptr;
   int device = 0;
   cuda_check(cudaGetDevice(&device), "reading the current GPU");
-  auto sums = std::unique_ptr<PeerSums>(new PeerSums(type));
-  sums->own_ = allocate_device(kMemoryBytes);
+  auto sums = std::unique_ptr<PeerSums>(new PeerSums(type, link.count()));
+  const auto ring_bytes = static_cast<size_t>(sums->ring_.bytes());
+  sums->own_ = allocate_device(kRingAt + ring_bytes);
   cuda_check(cudaMemset(sums->own_.get(), 0, kFlagsBytes), "clearing memory");
+  cuda_check(cudaMemset(sums->own_.get() + kRingAt, 0xff, ring_bytes), "clearing memory");
   cuda_check(cudaDeviceSynchronize(), "clearing memory");
   const Introduction own = introduce(device, sums->own_.get());
   std::vector<Introduction> all(static_cast<size_t>(link.count()));
@@ -287,8 +314,54 @@ bool PeerSums::takes(const Matrix& share, const Matrix& out) {
          reinterpret_cast<uintptr_t>(out.data) % sizeof(uint4) == 0;
 }
 
+PeerMemory PeerSums::peers() const {
+  PeerMemory rings = peers_;
+  for (int rank = 0; rank < rings.count; ++rank) rings.of_rank[rank] += kRingAt;
+  return rings;
+}
+
+int64_t PeerSums::row_bytes(int64_t cols) const {
+  return cols * static_cast<int64_t>(dtype_size(type_));
+}
+
+bool PeerSums::has_place_for(int64_t cols) const {
+  return ring_.has_room(peers_.count * row_bytes(cols));
+}
+
+Terms PeerSums::reserve(int64_t cols) {
+  return {.at = ring_.reserve(peers_.count * row_bytes(cols)),
+          .row_bytes = static_cast<int32_t>(row_bytes(cols)),
+          .dtype = type_};
+}
+
+UsedTerms PeerSums::launch() {
+  UsedTerms used;
+  const std::array parts = ring_.launch();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    used[i] = {reinterpret_cast<uint4*>(own_.get() + kRingAt + parts[i].at),
+               parts[i].bytes / static_cast<int64_t>(sizeof(uint4))};
+  }
+  return used;
+}
+
+void PeerSums::add_up_row(const Queue& queue, const Matrix& share, bool adds, const Matrix& out) {
+  const Sum sum{.peers = peers(),
+                .share = static_cast<const float*>(share.data),
+                .eights = share.cols / kEach,
+                .out = static_cast<float*>(out.data),
+                .cols = share.cols,
+                .stride = out.stride,
+                .adds = adds};
+  const Terms terms = reserve(share.cols);
+  const auto blocks = static_cast<unsigned>((sum.eights + kRowThreads - 1) / kRowThreads);
+  queue.launch("adding up over ranks", row_kernel, {blocks, kRowThreads}, sum, terms, launch());
+}
+
 void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output,
                       const Matrix& out) {
+  if (share.rows == 1 && row_bytes(share.cols) <= kMostRowBytes) {
+    return add_up_row(queue, share, output == OutputMode::add, out);
+  }
   const auto element = static_cast<int64_t>(dtype_size(type_));
   const int64_t rows = std::max<int64_t>(1, kSliceBytes / element / share.cols - 1);
   for (int64_t first = 0; first < share.rows; first += rows) {

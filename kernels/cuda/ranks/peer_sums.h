@@ -12,21 +12,19 @@
 #include "backend/rank_link.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/ranks/peer_memory.h"
+#include "kernels/cuda/ranks/term_ring.h"
+#include "kernels/cuda/step_kernel/rows.cuh"
 
 namespace faststream {
 
-inline constexpr int kMostPeers = 8;
-
-/// A rank's memory of all ranks, as the kernels of one rank see it.
-struct PeerMemory {
-  std::array<std::byte*, kMostPeers> of_rank{};
-  int rank = 0;
-  int count = 0;
-};
+/// Terms of sums of one row that the kernel before has used.
+using UsedTerms = std::array<step_kernel::Pieces, 2>;
 
 /// See Backend::sum_over_ranks(). Each rank writes its terms into the memory of all others, which
 /// they add up in the order of ranks, as kernels/cpu/sum_over_ranks.h has it: no rank's host waits
-/// for another.
+/// for another. Sums of one row are given and found word by word, by kernels of their own or by the
+/// step's kernel, whichever a rank has (ranks/terms.cuh).
 class PeerSums {
  public:
   /// All ranks make theirs together; null on all of them where not all GPUs reach each other's
@@ -41,10 +39,21 @@ class PeerSums {
   [[nodiscard]] static bool takes(const Matrix& share, const Matrix& out);
   void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out);
 
+  /// For a kernel that adds up rows itself: of all ranks' memory what holds their terms.
+  [[nodiscard]] PeerMemory peers() const;
+  /// Whether the present kernel may have another sum of a row of so many elements.
+  [[nodiscard]] bool has_place_for(int64_t cols) const;
+  Terms reserve(int64_t cols);
+  /// The present kernel is launched, and makes this unset.
+  UsedTerms launch();
+
  private:
-  explicit PeerSums(DType type) : type_(type) {}
+  PeerSums(DType type, int ranks) : type_(type), ring_(ranks) {}
+  [[nodiscard]] int64_t row_bytes(int64_t cols) const;
+  void add_up_row(const Queue& queue, const Matrix& share, bool adds, const Matrix& out);
 
   DType type_;
+  TermRing ring_;
   DeviceMemory own_;
   PeerMemory peers_;
   std::array<bool, kMostPeers> is_mapped_{};  // of another process

@@ -1,6 +1,7 @@
 // Which norms and factors of rows become instructions.
 #include <algorithm>
 
+#include "kernels/cuda/ranks/peer_sums.h"
 #include "kernels/cuda/step_kernel/shared_memory.cuh"
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
@@ -23,10 +24,12 @@ int32_t piece_of_elements(int64_t elements) {
   return piece;
 }
 
-// Of the memory of what is multiplied that rows of so many columns take.
-int64_t bytes_of_norm(int32_t columns) {
-  const int64_t rows = columns > kMaxWarpNormalized ? 1 : step_kernel::kConsumers;
-  return 2 * rows * std::max(columns, kMaxWarpNormalized) * static_cast<int64_t>(sizeof(float));
+// Of the memory of what is multiplied that its rows take.
+int64_t bytes_of(const NormInstruction& n) {
+  const int64_t teams = n.columns > kMaxWarpNormalized ? 1 : step_kernel::kConsumers;
+  const int64_t rows = n.terms.at >= 0 ? 1 : 2;
+  return rows * teams * std::max(n.columns, kMaxWarpNormalized) *
+         static_cast<int64_t>(sizeof(float));
 }
 
 }  // namespace
@@ -69,7 +72,7 @@ void StepKernel::hold(const Span& span, ProductInstruction& p) {
   if (p.x_dtype != DType::f32) return;
   if (make_everyones(span, p.inputs)) {
     NormInstruction& last = instructions_.back().norm;
-    const int64_t behind = bytes_of_norm(p.inputs);
+    const int64_t behind = bytes_of(last);
     const bool fits = behind + static_cast<int64_t>(span.bytes) <= kMaxInputBytes;
     last.held_at = fits ? static_cast<int32_t>(behind) : 0;
     held_ = fits ? static_cast<int32_t>(instructions_.size()) - 1 : -1;
@@ -139,7 +142,48 @@ bool StepKernel::norm(const Matrix& x, const Norm& norm, bool add, const Matrix&
   if (add && n.before_at < 0 && n.rows == 1) n.before_at = place_of_held(n.before, n.columns);
   n.result = {result_at(result), out.dtype, n.columns};
   n.out = out.data;
-  write_over_held(bytes_of_norm(n.columns));
+  write_over_held(bytes_of(n));
+  instructions_.emplace_back(n);
+  return true;
+}
+
+ProductInstruction* StepKernel::take_product_of(const Span& span) {
+  const auto known = std::find_if(known_.begin(), known_.end(), [&](const Known& k) {
+    return k.instruction >= 0 && k.span.covers(span) && span.covers(k.span);
+  });
+  if (known == known_.end()) return nullptr;
+  Instruction& maker = instructions_[static_cast<size_t>(known->instruction)];
+  const bool makes_pairs = maker.kind == Instruction::Kind::multiply ||
+                           maker.kind == Instruction::Kind::multiply_in_order;
+  if (!makes_pairs || maker.is_read || maker.product.to.dtype != DType::f32) return nullptr;
+  known_.erase(known);
+  return &maker.product;
+}
+
+bool StepKernel::sum_over_ranks(const Matrix& share, bool add, const Matrix& out) {
+  const bool are_floats = share.dtype == DType::f32 && out.dtype == DType::f32;
+  if (instructions_.empty() || share.rows != 1 || share.cols > kMaxNormalized || !are_floats ||
+      !has_eights_in_a_row(out) || !sums_->has_place_for(share.cols)) {
+    return false;
+  }
+  const Span own = span_of(share.data, share.cols, share.dtype);
+  const Span result = span_of(out.data, out.cols, out.dtype);
+  make_way(add ? std::initializer_list<Span>{own, result} : std::initializer_list<Span>{own},
+           result);
+  ProductInstruction* product = instructions_.empty() ? nullptr : take_product_of(own);
+  if (product == nullptr) return false;
+  product->terms = sums_->reserve(share.cols);
+  product->result = {};
+  product->to.out = nullptr;
+  NormInstruction n;
+  n.columns = static_cast<int32_t>(share.cols);
+  n.first_block = dealt_;
+  n.terms = product->terms;
+  if (add) n.before = row_of(result);
+  if (add) n.before_at = place_of_held(n.before, n.columns);
+  n.result = {result_at(result), out.dtype, n.columns};
+  n.out = out.data;
+  write_over_held(bytes_of(n));
   instructions_.emplace_back(n);
   return true;
 }
@@ -168,7 +212,7 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
     n.out = m.data;
     add_factors(n, by, factors.dtype, activation, is_one);
     n.result = {result_at(result), m.dtype, n.columns};
-    write_over_held(bytes_of_norm(n.columns));
+    write_over_held(bytes_of(n));
     instructions_.emplace_back(n);
   } else {
     add_factors(*maker, by, factors.dtype, activation, is_one);

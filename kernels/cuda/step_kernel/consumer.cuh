@@ -95,7 +95,7 @@ class Consumer {
 
   RowMemory rows_;
   Preparer<kMixed> preparer_;
-  Multiplier<kPacked> multiplier_;
+  Multiplier<kMixed, kPacked> multiplier_;
 };
 
 }  // namespace faststream::step_kernel

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/linear/linear_few_rows.h"
+#include "kernels/cuda/ranks/peer_memory.h"
 
 namespace faststream {
 
@@ -86,6 +87,7 @@ struct ProductInstruction {
   Row added;       ///< what the result is added to, if anything
   Row result;      ///< elements to.stride apart from row to row
   Destination to;  ///< out: null where nobody needs it there
+  Terms terms;     ///< that the result is one rank's of, which all are given
 
   // Of experts.
   Row logits;             ///< f32 [n_experts]
@@ -134,10 +136,11 @@ struct RecurInstruction {
   void* out = nullptr;  ///< null where nobody needs it there
 };
 
-/// result = (before + norm(x)) · activation(factors), of rows; rounded to the result's type after
-/// the sum and after the product.
+/// result = (before + norm(x)) · activation(factors), of rows, or before + a sum over ranks;
+/// rounded to the result's type after the sum and after the product.
 struct NormInstruction {
   RowElements x;
+  Terms terms;                ///< of the sum, in the place of x: one row, without norm and factors
   bool x_is_held = false;     ///< the only row, by whoever made it: the instruction before
   int32_t held_at = 0;        ///< where products find it (theirs); 0: the next instruction alone
   bool is_everyones = false;  ///< all blocks make the only row, for themselves

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/ranks/peer_sums.h"
 #include "kernels/cuda/step_kernel/instruction.h"
 #include "kernels/cuda/step_kernel/rows.cuh"
 
@@ -11,8 +12,14 @@ namespace faststream::step_kernel {
 /// Which packed weights there may be.
 enum class Packed { none, int4, all };
 
+/// What the step before has used: its rows, and its terms of sums over ranks.
+struct Used {
+  Pieces rows;
+  UsedTerms terms;
+};
+
 /// run_kernel(), for steps whose heads have some number of dimensions at most.
-using Kernel = void (*)(const Instruction*, int, RowMemory, uint4*, int64_t);
+using Kernel = void (*)(const Instruction*, int, RowMemory, PeerMemory, Used);
 
 /// That of steps of products and attention, and that of others, or of wide heads. head_dim: the
 /// largest; varied: some rule is no LastRule.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/step_kernel/stage_reader.cuh"
 
 namespace faststream::step_kernel {
@@ -12,8 +13,9 @@ namespace faststream::step_kernel {
 /// stage's chunk of sixteen rows, and the one that has the last chunk of a tile's part finishes
 /// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
 /// is one warp's. Codes of floats are chains in each block of columns, whose sums are added in
-/// order. A row of floats is one stage. kPacked: which packed weights there may be.
-template <Packed kPacked>
+/// order. A row of floats is one stage. kMixed: whether results may be terms of
+/// sums over ranks; kPacked: which packed weights there may be.
+template <bool kMixed, Packed kPacked>
 class Multiplier {
  public:
   explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
@@ -76,6 +78,7 @@ class Multiplier {
                                  float value) const {
     const int64_t index = r.row * p.to.stride + r.output;
     if (stores && p.to.out != nullptr) store_element(p.to.out, p.to.dtype, index, value);
+    if (kMixed && p.terms.at >= 0) give_term(p, r, stores, value);
     if (p.result.offset < 0) return;
     if (p.to.dtype == DType::f32) {
       if (stores) publish(static_cast<float*>(rows_.at(p.result)) + index, __float_as_uint(value));
@@ -85,6 +88,16 @@ class Multiplier {
     if (stores && lane() % 4 == 0) {
       publish(static_cast<T*>(rows_.at(p.result)) + index, pack_pair<T>(value, next));
     }
+  }
+
+  // Terms are of sixteen or 32 bits, the former two from a lane.
+  static __device__ void give_term(const ProductInstruction& p, const Result& r, bool stores,
+                                   float value) {
+    const bool is_float = p.terms.dtype == DType::f32;
+    const float next = __shfl_down_sync(kAllLanes, value, 2);
+    if (!stores || (!is_float && lane() % 4 != 0)) return;
+    const uint32_t word = is_float ? __float_as_uint(value) : pack_pair<T>(value, next);
+    give(shared_memory().peers, p.terms, r.output * (is_float ? 4 : 2), word);
   }
 
   // Where stages are the warps' in turn, over all instructions: this warp's first one.

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/step_kernel/consumer_threads.cuh"
 
 namespace faststream::step_kernel {
@@ -39,6 +40,7 @@ class Normalizer {
   static constexpr int kRows = 2;  // in shared memory: x, and what it is added to or multiplied by
   static_assert(kMaxFactors <= kMaxWarpNormalized);
   static_assert(kRows * kMaxNormRow * sizeof(float) <= kMaxInputBytes);
+  static_assert(kMaxNormalized * sizeof(float) <= kMaxInputBytes);  // of a sum
   static_assert(kRows * kMaxWarpNormalized * kConsumers * sizeof(float) <= kMaxInputBytes);
 
   // The threads of a row: all consumers, or a warp, which has what their first 32 threads would
@@ -71,7 +73,8 @@ class Normalizer {
 
   __device__ void normalize_row(const NormInstruction& n, const Place& place, Team& team) const {
     const bool has_norm = n.norm.kind != NormKind::none;
-    const bool has_before = n.before.offset >= 0;
+    const bool is_sum = n.terms.at >= 0;
+    const bool has_before = n.before.offset >= 0 && !is_sum;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
     const bool has_one = n.factors_are == NormInstruction::Factors::one;
     uint32_t one[1];
@@ -80,13 +83,17 @@ class Normalizer {
         one, [&](int) { return has_one; }, from);
 #pragma unroll 1
     for (int e = 0; has_norm && place.exists(e); ++e) touch(n.norm.weight + place.element(e));
-    if (n.before_at >= 0) take_held(n.before_at, place);
+    if (is_sum) {
+      bring_sum(n, place);
+    } else if (n.before_at >= 0) {
+      take_held(n.before_at, place);
+    }
     const bool wants_second = (has_before && n.before_at < 0) || has_factors;
     // That is there first; x is what others make now.
 #pragma unroll 1
     for (int nth = 1; nth >= 0; --nth) {
       const bool is_second = nth > 0;
-      if (is_second ? !wants_second : n.x_is_held) continue;
+      if (is_second ? !wants_second : n.x_is_held || is_sum) continue;
       const bool is_before = is_second && has_before;
       const RowElements& elements = is_before ? n.result : is_second ? n.factors : n.x;
       bring_row(is_before ? rows_.at(n.before) : at(elements),
@@ -199,6 +206,38 @@ class Normalizer {
     }
   }
   static constexpr uint32_t kUpper = 0xffff0000U;
+
+  // A sum over ranks, and what it is added to, as the first row.
+  __device__ void bring_sum(const NormInstruction& n, const Place& place) const {
+    constexpr int kEach = 2;
+    const auto* before = static_cast<const float*>(rows_.at(n.before));
+#pragma unroll 1
+    for (int first = 0; 8 * place.threads * first < place.columns; first += kEach) {  // all lanes
+      const auto exists = [&](int e) { return place.exists(first + e); };
+      const auto element = [&](int e) { return place.element(first + e); };
+      uint4 words[2 * kEach];
+      const auto from = [&](int i) { return before + element(i / 2) + i % 2 * 4; };
+      const bool has_before = n.before.offset >= 0;
+      const bool is_held = n.before_at >= 0;
+      ask_for(
+          words, [&](int i) { return has_before && !is_held && exists(i / 2); }, from);
+      float sums[kEach][8];
+      bring_sums(shared_memory().peers, n.terms, exists, element, sums);
+      await(words, has_before && !is_held && n.before.awaited, from);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        if (!exists(e)) break;
+        float values[8];
+        memcpy(values, &words[2 * e], sizeof values);
+        if (is_held) load_floats(held_row(n.before_at) + element(e), values);
+        if (has_before) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) sums[e][i] = __fadd_rn(values[i], sums[e][i]);
+        }
+        put_eight(place.eight(0, first + e), sums[e]);
+      }
+    }
+  }
 
   [[nodiscard]] __device__ const void* at(const RowElements& elements) const {
     return elements.in_place != nullptr ? elements.in_place : rows_.at(elements.row);

@@ -107,6 +107,9 @@ __device__ void ask_for(const Element* from, int count) {
 __device__ inline uint32_t made_set(uint32_t word) {
   return is_unset(word) ? 0x7fff7fffU : word;  // NaN all the same
 }
+__device__ inline uint4 made_set(const uint4& words) {
+  return make_uint4(made_set(words.x), made_set(words.y), made_set(words.z), made_set(words.w));
+}
 __device__ inline void publish(void* to, uint32_t word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(made_set(word)) : "memory");
 }
@@ -119,10 +122,25 @@ __device__ inline void publish(void* to, float first, float second) {
 
 /// Or four.
 __device__ inline void publish(void* to, const uint4& words) {
-  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to),
-               "r"(made_set(words.x)), "r"(made_set(words.y)), "r"(made_set(words.z)),
-               "r"(made_set(words.w))
+  const uint4 set = made_set(words);
+  asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(set.x),
+               "r"(set.y), "r"(set.z), "r"(set.w)
                : "memory");
+}
+
+/// Words of sixteen bytes that are to be unset.
+struct Pieces {
+  uint4* first = nullptr;
+  int64_t count = 0;
+};
+/// By all threads of all blocks.
+__device__ inline void unset(const Pieces& pieces) {
+  uint4 piece;
+  make_unset(piece);
+  const int64_t all = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < pieces.count; i += all) {
+    pieces.first[i] = piece;
+  }
 }
 
 }  // namespace faststream::step_kernel

@@ -42,23 +42,12 @@
 
 namespace faststream::step_kernel {
 
-/// By all blocks: makes `pieces` words of sixteen bytes unset.
-inline __device__ void unset(uint4* memory, int64_t pieces) {
-  uint4 piece;
-  make_unset(piece);
-  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < pieces;
-       i += int64_t{gridDim.x} * kThreads) {
-    memory[i] = piece;
-  }
-}
-
 /// One block a multiprocessor. kDim: what heads have at most; kMixed, kPacked: see Consumer. rows:
-/// unset but for what comes from outside. used: the rows of the step before, of which so many
-/// pieces are to be unset for the next.
+/// unset but for what comes from outside. used: what is to be unset for a later step.
 template <int kDim, typename Rule, bool kMixed, Packed kPacked>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
-                                                          int count, RowMemory rows, uint4* used,
-                                                          int64_t used_pieces) {
+                                                          int count, RowMemory rows,
+                                                          PeerMemory peers, Used used) {
 #if __CUDA_ARCH__ >= 900
   Shared& shared = shared_memory();
   if (threadIdx.x == 0) {
@@ -73,6 +62,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
     }
     shared.announced = 0;
     shared.looks = 0;
+    shared.peers = peers;
     publish_barriers();
   }
   for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) {
@@ -85,7 +75,9 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   } else {
     Producer(shared, rows).run(instructions, count);
   }
-  unset(used, used_pieces);
+  unset(used.rows);
+  unset(used.terms[0]);
+  unset(used.terms[1]);
 #endif
 }
 

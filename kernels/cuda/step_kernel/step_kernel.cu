@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/ranks/peer_sums.h"
 #include "kernels/cuda/step_kernel/kernels.h"
 #include "kernels/cuda/step_kernel/shared_memory.cuh"
 
@@ -198,13 +199,21 @@ void StepKernel::launch() {
   std::memcpy(uploads_.fill(bytes), instructions.data(), bytes);
   const std::byte* device = uploads_.copy(stream_);
 
+  step_kernel::Used used{
+      .rows = {reinterpret_cast<uint4*>(other.memory.at_least(1)),
+               static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4))},
+      .terms = {}};
+  PeerMemory peers;
+  if (sums_ != nullptr) {
+    peers = sums_->peers();
+    used.terms = sums_->launch();
+  }
   allow_shared_memory(kernel, sizeof(step_kernel::Shared));
   Queue{stream_, true}.launch(
       "running a step", kernel,
       {static_cast<unsigned>(multiprocessors_), step_kernel::kThreads, sizeof(step_kernel::Shared)},
       reinterpret_cast<const Instruction*>(device), static_cast<int>(instructions.size()),
-      step_kernel::RowMemory{memory}, reinterpret_cast<uint4*>(other.memory.at_least(1)),
-      static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4)));
+      step_kernel::RowMemory{memory}, peers, used);
 }
 
 void StepKernel::collect(bool on) {

@@ -9,10 +9,13 @@
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/ranks/peer_memory.h"
 #include "kernels/cuda/recurrent/recur.h"
 #include "kernels/cuda/step_kernel/instruction.h"
 
 namespace faststream {
+
+class PeerSums;
 
 /// Bytes of what an instruction multiplies, in shared memory; the most that it may have.
 inline constexpr int kMaxInputBytes = 44 << 10;
@@ -85,7 +88,11 @@ class StepKernel {
   bool recur(const RecurArguments& arguments);
   bool norm(const Matrix& x, const Norm& norm, bool add, const Matrix& out);
   bool scale(const Matrix& factors, Activation activation, const Matrix& m);
+  /// See Backend::sum_over_ranks(); join() was called. Nobody reads the share otherwise.
+  bool sum_over_ranks(const Matrix& share, bool add, const Matrix& out);
 
+  /// The memory of the ranks' sums, which outlives this; null: there is none.
+  void join(PeerSums* sums) { sums_ = sums; }
   /// Launches what was added, if anything.
   void launch();
   /// Whether operations are added from now on, where the GPU can run it; they are at first.
@@ -138,6 +145,9 @@ class StepKernel {
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   [[nodiscard]] bool makes(const Span& span) const;
   NormInstruction* maker_of(const Span& span);
+  /// The product that makes all of a row of floats and nothing else, and nobody reads: it is
+  /// forgotten; or null.
+  ProductInstruction* take_product_of(const Span& span);
   void hold(const Span& span, ProductInstruction& p);
   bool make_everyones(const Span& span, int32_t columns);
   [[nodiscard]] int32_t place_of_held(const Row& row, int32_t columns) const;
@@ -171,6 +181,7 @@ class StepKernel {
   };
   Rows rows_[2];
   int turn_of_rows_ = 0;
+  PeerSums* sums_ = nullptr;
   Uploads uploads_;
 };
 

@@ -88,40 +88,39 @@ std::vector<Kind> kinds() {
           {"translator", small_translator()}};
 }
 
-// devices: of the ranks; alone: of the one that they are compared with.
-void expect_logits_of_one_device(const std::vector<std::vector<std::string>>& devices,
+// devices: of the ranks, or one.
+std::vector<float> logits_on(const std::string& devices, const ModelFile& file) {
+  Ranks ranks(devices, static_cast<int32_t>(device_names(devices).size()), nullptr);
+  const auto backend = choose_backend(ranks.device().device, 1, 0);
+  Runner runner(ranks.load(
+      file, read_config(file), *backend, false,
+      [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
+  return logits_of(runner);
+}
+
+// devices: of several ranks each.
+void expect_logits_of_one_device(const std::vector<std::string>& devices,
                                  const std::string& alone_on) {
   for (Kind& kind : kinds()) {
     set_formats(kind.config, WeightFormat::f32, WeightFormat::f32, WeightFormat::f32);
     kind.config.formats.clear();
     const ModelImage image = bench::make_random_model(kind.config, 7);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
-    const ModelConfig config = read_config(file);
-    const auto alone = choose_backend(alone_on, 1, 0);
-    Runner runner(file, *alone, kRankLimits, nullptr);
-    const std::vector<float> expected = logits_of(runner);
-    for (const std::vector<std::string>& names : devices) {
-      RankThreads ranks(names, static_cast<int32_t>(names.size()));
-      const auto backend = choose_backend(names.front(), 1, 0);
-      Runner ranked(lead_ranks(
-          ranks.link(), file, config, *backend, names.front(), false,
-          [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
-      EXPECT_LT(distance(logits_of(ranked), expected), 1e-4)
-          << kind.name << " on " << names.size() << " ranks";
+    const std::vector<float> expected = logits_on(alone_on, file);
+    for (const std::string& names : devices) {
+      EXPECT_LT(distance(logits_on(names, file), expected), 1e-4) << kind.name << " on " << names;
     }
   }
 }
 
 TEST(Ranks, GiveTheLogitsOfOneDevice) {
-  expect_logits_of_one_device({{"cpu", "cpu"}, {"cpu", "cpu", "cpu"}, {"cpu", "cpu", "cpu", "cpu"}},
-                              "cpu");
+  expect_logits_of_one_device({"cpu,cpu", "cpu,cpu,cpu", "cpu,cpu,cpu,cpu"}, "cpu");
 }
 
 // Two with a GPU each, if there are two, and several that share one: their hosts add up.
-std::vector<std::vector<std::string>> ranks_on_gpus() {
-  std::vector<std::vector<std::string>> devices = {{"cuda:0", "cuda:0"},
-                                                   {"cuda:0", "cuda:0", "cuda:0"}};
-  if (cuda_device_count() > 1) devices.push_back({"cuda:0", "cuda:1"});
+std::vector<std::string> ranks_on_gpus() {
+  std::vector<std::string> devices = {"cuda:0,0", "cuda:0,0,0"};
+  if (cuda_device_count() > 1) devices.emplace_back("cuda:0,1");
   return devices;
 }
 
@@ -130,9 +129,38 @@ TEST(RanksCuda, GiveTheLogitsOfOneDevice) {
   expect_logits_of_one_device(ranks_on_gpus(), "cuda");
 }
 
+ModelConfig wide_shape(WeightFormat format) {
+  ModelConfig config = plain_decoder({.n_layers = 3,
+                                      .hidden = 512,
+                                      .n_heads = 8,
+                                      .n_kv_heads = 4,
+                                      .head_dim = 64,
+                                      .ffn_hidden = 768,
+                                      .vocab = 1000,
+                                      .max_context = 512});
+  config.weight_format = config.output_format = format;
+  config.embedding_format = is_float(format) ? format : WeightFormat::bf16;
+  return config;
+}
+
+// Whether hosts add up, of ranks that share a GPU, or GPUs, in kernels of their own or in that of a
+// step: to the last bit.
+TEST(RanksCuda, AddUpAlikeByHostsAndInSteps) {
+  if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    for (ModelConfig config : {wide_shape(format), rich_shape(format), hybrid_shape(format)}) {
+      const ModelImage image = bench::make_random_model(config, 7);
+      const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
+      EXPECT_EQ(logits_on("cuda:0,1", file), logits_on("cuda:0,0", file))
+          << format_name(format) << ", " << config.hidden << " wide";
+    }
+  }
+}
+
 // The sums themselves, of all sizes and into rows with gaps: of what rank r gives, 1 + r times
 // something, in float32.
-void expect_sums(const std::vector<std::string>& devices, DType type) {
+void expect_sums(const std::string& names, DType type) {
+  const std::vector<std::string> devices = device_names(names);
   const auto links = make_local_links(static_cast<int>(devices.size()));
   const auto check = [&](size_t rank) {
     const auto backend = choose_backend(devices[rank], 1, 0);
@@ -186,14 +214,14 @@ void expect_sums(const std::vector<std::string>& devices, DType type) {
 
 TEST(Ranks, AddUpWhatEachGives) {
   for (const DType type : {DType::f32, DType::bf16}) {
-    expect_sums({"cpu", "cpu"}, type);
-    expect_sums({"cpu", "cpu", "cpu"}, type);
+    expect_sums("cpu,cpu", type);
+    expect_sums("cpu,cpu,cpu", type);
   }
 }
 
 TEST(RanksCuda, AddUpWhatEachGives) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-  for (const std::vector<std::string>& devices : ranks_on_gpus()) {
+  for (const std::string& devices : ranks_on_gpus()) {
     for (const DType type : {DType::f32, DType::bf16}) expect_sums(devices, type);
   }
 }
