@@ -1,7 +1,8 @@
 // Memory of ranks whose GPUs reach each other's.
 #pragma once
 
-#include <array>
+#include <cuda_runtime.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -18,12 +19,13 @@ struct PeerMemory {
   int count = 0;
 };
 
-/// A sum of one row: where each rank's memory has the terms of all, a row of each rank in their
-/// order.
+/// A sum of one row, if there is one.
 struct Terms {
-  int64_t at = -1;  ///< bytes; negative: there is no sum
+  PeerMemory places;  ///< of the terms of all, a row of each rank in their order
   int32_t row_bytes = 0;
   DType dtype = DType::bf16;
+
+  [[nodiscard]] __host__ __device__ bool exist() const { return places.count > 0; }
 };
 
 }  // namespace faststream

@@ -191,20 +191,20 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(Sum sum, Terms terms, 
     if (terms.dtype == DType::f32) {
       uint4 words[2];
       memcpy(words, values, sizeof words);
-      give(sum.peers, terms, eight * int64_t{sizeof words}, words[0]);
-      give(sum.peers, terms, eight * int64_t{sizeof words} + int64_t{sizeof *words}, words[1]);
+      send(terms, eight * int64_t{sizeof words}, words[0]);
+      send(terms, eight * int64_t{sizeof words} + int64_t{sizeof *words}, words[1]);
     } else {
       alignas(16) __nv_bfloat16 rounded[kEach];
 #pragma unroll
       for (int i = 0; i < kEach; ++i) rounded[i] = from_float<__nv_bfloat16>(values[i]);
       uint4 words;
       memcpy(&words, rounded, sizeof words);
-      give(sum.peers, terms, eight * int64_t{sizeof words}, words);
+      send(terms, eight * int64_t{sizeof words}, words);
     }
   }
   float values[1][kEach];
   bring_sums(
-      sum.peers, terms, [&](int) { return exists; }, [&](int) { return eight * kEach; }, values);
+      terms, [&](int) { return exists; }, [&](int) { return eight * kEach; }, values);
   if (exists) put(sum, eight, values[0]);
   for (const step_kernel::Pieces& pieces : used) unset(pieces);
 }
@@ -314,12 +314,6 @@ bool PeerSums::takes(const Matrix& share, const Matrix& out) {
          reinterpret_cast<uintptr_t>(out.data) % sizeof(uint4) == 0;
 }
 
-PeerMemory PeerSums::peers() const {
-  PeerMemory rings = peers_;
-  for (int rank = 0; rank < rings.count; ++rank) rings.of_rank[rank] += kRingAt;
-  return rings;
-}
-
 int64_t PeerSums::row_bytes(int64_t cols) const {
   return cols * static_cast<int64_t>(dtype_size(type_));
 }
@@ -329,12 +323,13 @@ bool PeerSums::has_place_for(int64_t cols) const {
 }
 
 Terms PeerSums::reserve(int64_t cols) {
-  return {.at = ring_.reserve(peers_.count * row_bytes(cols)),
-          .row_bytes = static_cast<int32_t>(row_bytes(cols)),
-          .dtype = type_};
+  Terms terms{.places = peers_, .row_bytes = static_cast<int32_t>(row_bytes(cols)), .dtype = type_};
+  const int64_t at = kRingAt + ring_.reserve(peers_.count * row_bytes(cols));
+  for (int rank = 0; rank < peers_.count; ++rank) terms.places.of_rank[rank] += at;
+  return terms;
 }
 
-UsedTerms PeerSums::launch() {
+UsedTerms PeerSums::end_kernel() {
   UsedTerms used;
   const std::array parts = ring_.launch();
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -345,7 +340,7 @@ UsedTerms PeerSums::launch() {
 }
 
 void PeerSums::add_up_row(const Queue& queue, const Matrix& share, bool adds, const Matrix& out) {
-  const Sum sum{.peers = peers(),
+  const Sum sum{.peers = {},
                 .share = static_cast<const float*>(share.data),
                 .eights = share.cols / kEach,
                 .out = static_cast<float*>(out.data),
@@ -354,7 +349,7 @@ void PeerSums::add_up_row(const Queue& queue, const Matrix& share, bool adds, co
                 .adds = adds};
   const Terms terms = reserve(share.cols);
   const auto blocks = static_cast<unsigned>((sum.eights + kRowThreads - 1) / kRowThreads);
-  queue.launch("adding up over ranks", row_kernel, {blocks, kRowThreads}, sum, terms, launch());
+  queue.launch("adding up over ranks", row_kernel, {blocks, kRowThreads}, sum, terms, end_kernel());
 }
 
 void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output,

@@ -39,13 +39,13 @@ class PeerSums {
   [[nodiscard]] static bool takes(const Matrix& share, const Matrix& out);
   void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out);
 
-  /// For a kernel that adds up rows itself: of all ranks' memory what holds their terms.
-  [[nodiscard]] PeerMemory peers() const;
-  /// Whether the present kernel may have another sum of a row of so many elements.
+  /// For a kernel that adds up rows itself. Whether the present kernel may have another sum of a
+  /// row of so many elements.
   [[nodiscard]] bool has_place_for(int64_t cols) const;
+  /// That sum.
   Terms reserve(int64_t cols);
-  /// The present kernel is launched, and makes this unset.
-  UsedTerms launch();
+  /// No more for the present kernel, which makes this unset.
+  UsedTerms end_kernel();
 
  private:
   PeerSums(DType type, int ranks) : type_(type), ring_(ranks) {}

@@ -36,11 +36,12 @@ __device__ inline void store_far(std::byte* to, const uint4& words) {
                : "memory");
 }
 
-/// Gives all ranks a word of this one's terms, or four, from byte `at` of its row on.
+/// Sends all ranks a word of this one's terms, or four, from byte `at` of its row on.
 template <typename Words>
-__device__ void give(const PeerMemory& peers, const Terms& terms, int64_t at, const Words& words) {
+__device__ void send(const Terms& terms, int64_t at, const Words& words) {
+  const PeerMemory& peers = terms.places;
   const Words set = step_kernel::made_set(words);
-  const int64_t byte = terms.at + int64_t{peers.rank} * terms.row_bytes + at;
+  const int64_t byte = int64_t{peers.rank} * terms.row_bytes + at;
 #pragma unroll 1
   for (int n = 1; n <= peers.count; ++n) {
     const int to = peers.rank + n < peers.count ? peers.rank + n : peers.rank + n - peers.count;
@@ -52,8 +53,9 @@ __device__ void give(const PeerMemory& peers, const Terms& terms, int64_t at, co
 /// if exists(e): of all ranks' terms in the order of ranks, rounded to their type. Waits until they
 /// are there.
 template <int kEach, typename Exists, typename Element>
-__device__ void bring_sums(const PeerMemory& peers, const Terms& terms, const Exists& exists,
-                           const Element& element, float (&sums)[kEach][8]) {
+__device__ void bring_sums(const Terms& terms, const Exists& exists, const Element& element,
+                           float (&sums)[kEach][8]) {
+  const PeerMemory& peers = terms.places;
   constexpr int kRanks = 2;           // at once, as their words take equally long
   constexpr int kPieces = 2 * kEach;  // of a rank: halves, where they are floats
   const bool are_floats = terms.dtype == DType::f32;
@@ -65,7 +67,7 @@ __device__ void bring_sums(const PeerMemory& peers, const Terms& terms, const Ex
 #pragma unroll 1
   for (int rank = 0; rank < peers.count; rank += kRanks) {
     uint4 pieces[kRanks * kPieces];
-    const std::byte* rows = peers.of_rank[peers.rank] + terms.at + int64_t{rank} * terms.row_bytes;
+    const std::byte* rows = peers.of_rank[peers.rank] + int64_t{rank} * terms.row_bytes;
     const auto from = [&](int i) {
       const int e = i % kPieces / 2;
       return FarWords{rows + i / kPieces * terms.row_bytes + element(e) * (are_floats ? 4 : 2) +

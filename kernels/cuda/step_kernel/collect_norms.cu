@@ -27,7 +27,7 @@ int32_t piece_of_elements(int64_t elements) {
 // Of the memory of what is multiplied that its rows take.
 int64_t bytes_of(const NormInstruction& n) {
   const int64_t teams = n.columns > kMaxWarpNormalized ? 1 : step_kernel::kConsumers;
-  const int64_t rows = n.terms.at >= 0 ? 1 : 2;
+  const int64_t rows = n.terms.exist() ? 1 : 2;
   return rows * teams * std::max(n.columns, kMaxWarpNormalized) *
          static_cast<int64_t>(sizeof(float));
 }

@@ -19,7 +19,7 @@ struct Used {
 };
 
 /// run_kernel(), for steps whose heads have some number of dimensions at most.
-using Kernel = void (*)(const Instruction*, int, RowMemory, PeerMemory, Used);
+using Kernel = void (*)(const Instruction*, int, RowMemory, Used);
 
 /// That of steps of products and attention, and that of others, or of wide heads. head_dim: the
 /// largest; varied: some rule is no LastRule.

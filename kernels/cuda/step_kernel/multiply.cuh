@@ -78,7 +78,7 @@ class Multiplier {
                                  float value) const {
     const int64_t index = r.row * p.to.stride + r.output;
     if (stores && p.to.out != nullptr) store_element(p.to.out, p.to.dtype, index, value);
-    if (kMixed && p.terms.at >= 0) give_term(p, r, stores, value);
+    if (kMixed && p.terms.exist()) send_term(p, r, stores, value);
     if (p.result.offset < 0) return;
     if (p.to.dtype == DType::f32) {
       if (stores) publish(static_cast<float*>(rows_.at(p.result)) + index, __float_as_uint(value));
@@ -91,13 +91,13 @@ class Multiplier {
   }
 
   // Terms are of sixteen or 32 bits, the former two from a lane.
-  static __device__ void give_term(const ProductInstruction& p, const Result& r, bool stores,
+  static __device__ void send_term(const ProductInstruction& p, const Result& r, bool stores,
                                    float value) {
     const bool is_float = p.terms.dtype == DType::f32;
     const float next = __shfl_down_sync(kAllLanes, value, 2);
     if (!stores || (!is_float && lane() % 4 != 0)) return;
     const uint32_t word = is_float ? __float_as_uint(value) : pack_pair<T>(value, next);
-    give(shared_memory().peers, p.terms, r.output * (is_float ? 4 : 2), word);
+    send(p.terms, r.output * (is_float ? 4 : 2), word);
   }
 
   // Where stages are the warps' in turn, over all instructions: this warp's first one.

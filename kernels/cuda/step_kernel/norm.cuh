@@ -73,7 +73,7 @@ class Normalizer {
 
   __device__ void normalize_row(const NormInstruction& n, const Place& place, Team& team) const {
     const bool has_norm = n.norm.kind != NormKind::none;
-    const bool is_sum = n.terms.at >= 0;
+    const bool is_sum = n.terms.exist();
     const bool has_before = n.before.offset >= 0 && !is_sum;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
     const bool has_one = n.factors_are == NormInstruction::Factors::one;
@@ -222,7 +222,7 @@ class Normalizer {
       ask_for(
           words, [&](int i) { return has_before && !is_held && exists(i / 2); }, from);
       float sums[kEach][8];
-      bring_sums(shared_memory().peers, n.terms, exists, element, sums);
+      bring_sums(n.terms, exists, element, sums);
       await(words, has_before && !is_held && n.before.awaited, from);
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {

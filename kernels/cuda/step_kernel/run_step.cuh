@@ -46,8 +46,7 @@ namespace faststream::step_kernel {
 /// unset but for what comes from outside. used: what is to be unset for a later step.
 template <int kDim, typename Rule, bool kMixed, Packed kPacked>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
-                                                          int count, RowMemory rows,
-                                                          PeerMemory peers, Used used) {
+                                                          int count, RowMemory rows, Used used) {
 #if __CUDA_ARCH__ >= 900
   Shared& shared = shared_memory();
   if (threadIdx.x == 0) {
@@ -62,7 +61,6 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
     }
     shared.announced = 0;
     shared.looks = 0;
-    shared.peers = peers;
     publish_barriers();
   }
   for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) {

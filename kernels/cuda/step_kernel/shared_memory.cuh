@@ -100,7 +100,6 @@ struct Shared {
   Choice choices[kProducers];  ///< all the same
   PartSums part_sums[kPartSums];
   uint32_t looks;  // 1: the block, for an instruction's input
-  PeerMemory peers;
 };
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 

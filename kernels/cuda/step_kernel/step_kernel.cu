@@ -203,17 +203,13 @@ void StepKernel::launch() {
       .rows = {reinterpret_cast<uint4*>(other.memory.at_least(1)),
                static_cast<int64_t>(std::exchange(other.used, 0) / sizeof(uint4))},
       .terms = {}};
-  PeerMemory peers;
-  if (sums_ != nullptr) {
-    peers = sums_->peers();
-    used.terms = sums_->launch();
-  }
+  if (sums_ != nullptr) used.terms = sums_->end_kernel();
   allow_shared_memory(kernel, sizeof(step_kernel::Shared));
   Queue{stream_, true}.launch(
       "running a step", kernel,
       {static_cast<unsigned>(multiprocessors_), step_kernel::kThreads, sizeof(step_kernel::Shared)},
       reinterpret_cast<const Instruction*>(device), static_cast<int>(instructions.size()),
-      step_kernel::RowMemory{memory}, peers, used);
+      step_kernel::RowMemory{memory}, used);
 }
 
 void StepKernel::collect(bool on) {
