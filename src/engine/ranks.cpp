@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <span>
@@ -185,6 +186,9 @@ void Ranks::start_threads(const std::vector<std::string>& devices, int32_t threa
     const int32_t each = on_host > 0 ? std::max(1, threads / on_host) : threads;
     devices_.push_back({.device = device, .threads = each});
   }
+  // A kernel that is loaded when it is first used waits for those that run, with all threads behind
+  // it, while these wait for another rank's: all are to be loaded at first (PeerSums).
+  if (on_host == 0) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   for (size_t rank = 1; rank < devices.size(); ++rank) {
     threads_.emplace_back([this, rank] {
       try {

@@ -1,3 +1,4 @@
+#include <cuda.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -253,6 +254,21 @@ Introduction introduce(int device, std::byte* memory) {
   return own;
 }
 
+// Whether kernels are loaded when they are first used, which waits for those that run. Ranks that
+// are threads would wait for each other forever.
+bool loads_kernels_late() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  constexpr unsigned kSince = 11070;
+  cuda_check(cudaGetDriverEntryPointByVersion("cuModuleGetLoadingMode", &function, kSince,
+                                              cudaEnableDefault, &found),
+             "looking up cuModuleGetLoadingMode");
+  CUmoduleLoadingMode mode{};
+  return function == nullptr ||
+         reinterpret_cast<decltype(&cuModuleGetLoadingMode)>(function)(&mode) != CUDA_SUCCESS ||
+         mode != CU_MODULE_EAGER_LOADING;
+}
+
 // Where another rank's memory is for this one; null: out of reach.
 std::byte* reach(const Introduction& own, const Introduction& other) {
   if (other.host != own.host || other.gpu == own.gpu) return nullptr;
@@ -292,7 +308,7 @@ std::unique_ptr<PeerSums> PeerSums::make(RankLink& link, DType type) {
   PeerMemory& peers = sums->peers_;
   peers.rank = link.rank();
   peers.count = link.count();
-  bool reaches_all = true;
+  bool reaches_all = !(link.is_in_process() && loads_kernels_late());
   for (size_t r = 0; r < all.size(); ++r) {
     const bool is_own = r == static_cast<size_t>(peers.rank);
     peers.of_rank[r] = is_own ? sums->own_.get() : reach(own, all[r]);

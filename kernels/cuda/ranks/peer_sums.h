@@ -28,8 +28,9 @@ using UsedTerms = std::array<step_kernel::Pieces, 2>;
 class PeerSums {
  public:
   /// All ranks make theirs together; null on all of them where not all GPUs reach each other's
-  /// memory, or two ranks have the same GPU: kernels that wait for each other must run side by
-  /// side. The current GPU is the rank's. Throws Error when a GPU fails.
+  /// memory, two ranks have the same GPU, or ranks are threads and kernels are loaded when they are
+  /// first used (CUDA_MODULE_LOADING): kernels that wait for each other must run side by side. The
+  /// current GPU is the rank's. Throws Error when a GPU fails.
   static std::unique_ptr<PeerSums> make(RankLink& link, DType type);
   PeerSums(const PeerSums&) = delete;
   PeerSums& operator=(const PeerSums&) = delete;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,9 @@
 
 namespace faststream {
 namespace {
+
+// As Ranks would have it, were CUDA not in use by then.
+const int kernels_are_loaded_at_once = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
 constexpr RunnerLimits kRankLimits{.n_pages = 20, .batch = {.max_tokens = 128, .max_logits = 128}};
 
