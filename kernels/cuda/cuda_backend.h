@@ -56,6 +56,7 @@ class CudaBackend final : public Backend {
   void copy_to_device(void* device, const void* host, size_t bytes) override;
   void copy_to_host(void* host, const void* device, size_t bytes) override;
   void synchronize() override;
+  void launch() override { static_cast<void>(launched_stream()); }
   BatchView upload(const Batch& batch) override;
 
   void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) override;

@@ -488,6 +488,9 @@ class Backend {
   /// Waits for all operations, then copies.
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;
   virtual void synchronize() = 0;
+  /// Has the device begin with all operations, where it might collect more until someone waits for
+  /// them: other ranks do.
+  virtual void launch() {}
   /// Makes a batch readable by operations. The view holds until the next call; `batch` must live
   /// and stay unchanged as long.
   virtual BatchView upload(const Batch& batch) = 0;

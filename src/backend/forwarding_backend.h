@@ -56,6 +56,7 @@ class ForwardingBackend : public Backend {
   void copy_to_host(void* host, const void* device, size_t bytes) override {
     backend_->copy_to_host(host, device, bytes);
   }
+  void launch() override { backend_->launch(); }
   void synchronize() override {
     before("synchronize");
     backend_->synchronize();

@@ -72,6 +72,8 @@ class DeviceExecutor final : public Executor {
   [[nodiscard]] KvType kv_type() const override;
   [[nodiscard]] size_t kv_bytes() const override { return kv_bytes_; }
 
+  /// Has the device begin with all that it was given, see Backend::launch().
+  void launch() { backend_.launch(); }
   void read_sources(const Batch& batch) override;
   void forward(const Batch& batch) override;
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;

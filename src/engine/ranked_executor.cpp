@@ -144,10 +144,12 @@ void follow(DeviceExecutor& executor, RankLink& link) {
       case Command::read_sources:
         batch = read_batch(reader);
         executor.read_sources(batch);
+        executor.launch();
         break;
       case Command::forward:
         batch = read_batch(reader);
         executor.forward(batch);
+        executor.launch();
         break;
       case Command::copy: {
         std::vector<std::vector<PageCopy>> copies(static_cast<size_t>(reader.number()));
