@@ -189,7 +189,7 @@ void launch_runs(const Queue& queue, const ConvolveArguments& a) {
 }
 
 template <typename T>
-void launch(const Queue& queue, const ConvolveArguments& a) {
+void launch_convolution(const Queue& queue, const ConvolveArguments& a) {
   const bool aligned = a.convolution.taps <= kMostTaps && a.x.cols % kChannels == 0 &&
                        is_aligned(a.x.data, a.x.stride) && is_aligned(a.out.data, a.out.stride) &&
                        is_aligned(a.states.data, a.states.stride) &&
@@ -212,7 +212,8 @@ void CudaBackend::convolve(const BatchView& batch, const Matrix& x, const Convol
                            const StateLayer& states, const Matrix& out) {
   if (batch.n_tokens == 0 || step_kernel_.convolve(batch, x, convolution, states, out)) return;
   const ConvolveArguments arguments{batch, x, convolution, states, out};
-  with_float_type(x.dtype, [&](auto type) { launch<decltype(type)>(queue(), arguments); });
+  with_float_type(x.dtype,
+                  [&](auto type) { launch_convolution<decltype(type)>(queue(), arguments); });
 }
 
 }  // namespace faststream

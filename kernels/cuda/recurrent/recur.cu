@@ -193,7 +193,8 @@ void launch_with(const Queue& queue, const Grid& grid, const RecurArguments& arg
   queue.launch("going on with states", recur_kernel<kGroups, kByChannel>, grid, arguments, tokens);
 }
 
-void launch(const Queue& queue, const Grid& grid, const RecurArguments& arguments, Tokens tokens) {
+void launch_recurrence(const Queue& queue, const Grid& grid, const RecurArguments& arguments,
+                       Tokens tokens) {
   if (arguments.recurrence.by_channel) {
     launch_with<true>(queue, grid, arguments, tokens);
   } else {
@@ -220,13 +221,13 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
       {pieces, static_cast<unsigned>(recurrence.n_heads), static_cast<unsigned>(batch.n_sequences)},
       kWarps * kWarp};
   if (batch.max_query_len < kPageTokens || !chunks_fit(arguments)) {
-    return launch(queue(), grid, arguments, Tokens::all);
+    return launch_recurrence(queue(), grid, arguments, Tokens::all);
   }
   const ScratchPiece piece = chunks_piece(batch.n_tokens / kPageTokens, recurrence.n_heads);
   std::byte* scratch = scratch_.at_least(piece.bytes);
-  launch(queue(), grid, arguments, Tokens::before_pages);
+  launch_recurrence(queue(), grid, arguments, Tokens::before_pages);
   recur_chunks(arguments, scratch, queue());
-  launch(queue(), grid, arguments, Tokens::after_pages);
+  launch_recurrence(queue(), grid, arguments, Tokens::after_pages);
 }
 
 }  // namespace faststream

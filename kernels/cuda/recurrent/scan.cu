@@ -110,9 +110,9 @@ __global__ void __launch_bounds__(kThreads) scan_kernel(const ScanArguments a) {
 
 // The kernel for states of so many elements.
 template <int kStates = 16>
-void launch(const Queue& queue, const ScanArguments& arguments) {
+void launch_scan(const Queue& queue, const ScanArguments& arguments) {
   if constexpr (kStates < kMostStates) {
-    if (arguments.scan.state_size > kStates) return launch<2 * kStates>(queue, arguments);
+    if (arguments.scan.state_size > kStates) return launch_scan<2 * kStates>(queue, arguments);
   }
   const Grid grid{{static_cast<unsigned>((arguments.x.cols + kThreads - 1) / kThreads),
                    static_cast<unsigned>(arguments.batch.n_sequences)},
@@ -130,7 +130,7 @@ void CudaBackend::scan(const BatchView& batch, const Matrix& x, const Matrix& st
                 " elements do not run on a GPU; use --device cpu");
   }
   if (batch.n_tokens == 0) return;
-  launch(queue(), {batch, x, steps, b, c, scan, states, out});
+  launch_scan(queue(), {batch, x, steps, b, c, scan, states, out});
 }
 
 }  // namespace faststream
