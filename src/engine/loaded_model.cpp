@@ -60,6 +60,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   place(ranks->device().device, ranks->device().threads,
         bytes_to_load(file, config, ranks->place()), options.load_progress,
         [&](const auto& progress) {
+          if (options.wrap_backend) backend = options.wrap_backend(std::move(backend));
           runner = std::make_unique<Runner>(
               ranks->load(file, config, *backend, options.exact_sums, choose_limits, progress));
         });

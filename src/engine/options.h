@@ -4,10 +4,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace faststream {
 
+class Backend;
 class RankLink;
 
 /// Of an Engine.
@@ -19,6 +21,9 @@ struct EngineOptions {
   /// To other processes that run the model together with this one, which is rank 0; or null. The
   /// engine must not outlive it.
   RankLink* link = nullptr;
+  /// So many of the model, each with its part of the devices, and of a CPU of its threads: requests
+  /// go to the one that has least to do.
+  int32_t replicas = 1;
   /// What ranks add up is of float32 throughout: slower, but texts depend less on their number.
   bool exact_sums = false;
   int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows
@@ -43,6 +48,8 @@ struct EngineOptions {
   std::string speculate = "auto";
   /// Propose all the same where that is slower: for tests.
   bool always_speculate = false;
+  /// Takes the place of a model's device: for tests. May be empty.
+  std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap_backend = {};
   /// For work of which nobody waits for a part: once no more requests wait than fill the slots
   /// twice, of equal ones those go first that may generate most, so that all end soonest; and
   /// steps with prompts may take a second.

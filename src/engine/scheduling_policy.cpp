@@ -165,9 +165,9 @@ void SchedulingPolicy::leave(Entry& entry, bool keep_texts) {
   n_running_ -= entry.group->width();
 }
 
-void SchedulingPolicy::fail(Entry& entry, std::string_view error) {
+void SchedulingPolicy::fail(Entry& entry, std::string_view error, bool is_of_device) {
   leave(entry, false);
-  outcomes_.push_back({.entry = &entry, .error = std::string(error)});
+  outcomes_.push_back({.entry = &entry, .error = std::string(error), .is_of_device = is_of_device});
 }
 
 void SchedulingPolicy::fail_all(std::string_view error) {

@@ -73,9 +73,10 @@ struct SchedulerEntry {
 /// What a step did for an entry that it ran.
 struct SchedulerOutcome {
   SchedulerEntry* entry = nullptr;
-  bool has_token = false;  ///< its sequences got some; the group's write() makes text of them
-  int32_t n_cached = 0;    ///< tokens of its first sequence that were processed then
-  std::string error = {};  ///< why the entry has left without being finished, or empty
+  bool has_token = false;     ///< its sequences got some; the group's write() makes text of them
+  int32_t n_cached = 0;       ///< tokens of its first sequence that were processed then
+  std::string error = {};     ///< why the entry has left without being finished, or empty
+  bool is_of_device = false;  ///< the error is the device's, not the entry's
 };
 
 /// What one step is to compute.
@@ -170,7 +171,8 @@ class SchedulingPolicy {
   void follow(const StepPlan& step, const Part& part, bool has_tokens,
               std::span<const int32_t> parents);
   /// The entry cannot go on and leaves.
-  void fail(Entry& entry, std::string_view error);
+  /// is_of_device: it was the device that could not do it.
+  void fail(Entry& entry, std::string_view error, bool is_of_device = false);
   void fail_all(std::string_view error);
   /// The step is over for those that it ran, and for those that it had no room for.
   void end_step(const StepPlan& step);

@@ -27,6 +27,13 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->excludes("--device");
+  app.add_option("--replicas", engine.replicas,
+                 "So many of the model side by side, each with its part of the devices and of the "
+                 "requests")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(1, kMostRanks))
+      ->capture_default_str();
   app.add_flag("--exact-sums", engine.exact_sums,
                "Add up in 32 bits what several devices have computed, not in 16: slower")
       ->group(kDeviceGroup);

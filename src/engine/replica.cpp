@@ -1,0 +1,465 @@
+#include "engine/replica.h"
+
+#include <algorithm>
+#include <chrono>
+#include <iterator>
+#include <utility>
+
+#include "engine/find_chat_template.h"
+#include "engine/perplexity.h"
+#include "engine/speculation.h"
+#include "support/machine.h"
+#include "support/random_seed.h"
+#include "text/tool_calls.h"
+
+namespace faststream {
+namespace {
+
+std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
+  return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
+}
+
+// Beside a device that computes in its own processors the host's are free.
+int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
+  constexpr int kMost = 16;
+  if (!model.backend->runs_beside_host()) return 1;
+  return std::min(options.threads > 0 ? options.threads : available_threads(), kMost);
+}
+
+// From so many rows on products are bound by arithmetic, not by reading weights: a step of twice as
+// many takes twice as long.
+constexpr int32_t kTurnSlots = 512;
+
+SchedulerLimits scheduler_limits(const LoadedModel& model, DraftModel* draft,
+                                 const EngineOptions& options) {
+  SchedulerLimits limits{.slots = model.info.slots,
+                         .max_step_tokens = model.runner->limits().batch.max_tokens,
+                         .first_tokens = model.backend->first_tokens(),
+                         .chunk = model.info.chunk,
+                         // What a text's tokens give depends on its source.
+                         .prefix_sharing = options.prefix_sharing && !model.config.encoder,
+                         .threads = scheduler_threads(model, options),
+                         .ends_together = options.ends_together,
+                         .proposed_tokens = model.proposed_tokens,
+                         .drafter = draft,
+                         .always_proposes = options.always_speculate,
+                         .row_borders = model.backend->row_borders()};
+  if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
+  return limits;
+}
+
+std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
+  const Speculation speculation = speculation_from_name(options.speculate);
+  if (speculation.kind != Speculation::Kind::draft) return nullptr;
+  return std::make_unique<DraftModel>(speculation.draft, options);
+}
+
+// What the draft model leaves of the memory that both may take.
+EngineOptions beside(const DraftModel* draft, EngineOptions options) {
+  if (draft != nullptr && options.memory > 0) {
+    options.memory -= std::min(options.memory - 1, draft->bytes());
+  }
+  return options;
+}
+
+}  // namespace
+
+Replica::Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue)
+    : draft_(load_draft(options)),
+      model_(path, beside(draft_.get(), options), 1),
+      rule_cache_(*model_.tokenizer, model_.config.vocab),
+      context_option_(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
+      rescue_(std::move(rescue)),
+      scheduler_(*model_.runner, scheduler_limits(model_, draft_.get(), options)) {
+  if (draft_) draft_->check_drafts_for(model_);
+  try {
+    chat_ = find_chat_template(options.chat_template, model_.file);
+  } catch (const Error& error) {
+    if (!options.chat_template.empty()) throw;
+    chat_error_ = error.what();  // for those who want to chat
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+const ChatTemplate& Replica::chat_template() const {
+  if (chat_) return *chat_;
+  if (!chat_error_.empty()) throw Error(chat_error_);
+  throw UsageError(unknown_chat_template(model_.file));
+}
+
+void Replica::check_fits(PromptLength length) const {
+  if (model_.info.source_context > 0) {
+    check_fits_encoder(length);
+  } else {
+    check_fits_context(length);
+  }
+}
+
+void Replica::check_fits_encoder(PromptLength length) const {
+  const int64_t most = model_.info.source_context;
+  if (length.tokens <= most) return;
+  throw Error(
+      "the prompt has " +
+      (length.is_counted ? std::to_string(length.tokens) : "more than " + std::to_string(most)) +
+      " tokens, but the model's encoder reads only " + std::to_string(most) +
+      "; shorten it, or give it in parts");
+}
+
+void Replica::check_fits_context(PromptLength length) const {
+  const int64_t most = model_.info.context;
+  if (length.tokens <= most) return;
+  throw Error("the prompt has " +
+              (length.is_counted ? std::to_string(length.tokens) + " tokens, but the context only "
+                                 : "more tokens than the context, which has ") +
+              std::to_string(most) + "; " + room_advice());
+}
+
+void Replica::check_slots(int32_t beams) const {
+  if (beams <= model_.info.slots) return;
+  throw UsageError(std::to_string(beams) + " beams need as many slots, but there are only " +
+                   std::to_string(model_.info.slots) + "; give fewer beams or more --slots");
+}
+
+std::string Replica::room_advice() const {
+  const EngineInfo& info = model_.info;
+  if (info.context == info.max_context) return "shorten the prompt, since the model has no more";
+  return "shorten the prompt or give a larger " + context_option_ + " (the model's is " +
+         std::to_string(info.max_context) + ")";
+}
+
+// Refuses what there is no room to answer.
+void Replica::check_answer_fits(const GenerationRules& rules) const {
+  const EngineInfo& info = model_.info;
+  const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
+  if (n_prompt < rules.context || rules.max_tokens == 0) return;
+  if (n_prompt < info.context) {
+    throw Error("the KV cache of " + std::to_string(info.kv_tokens) + " tokens has no room for " +
+                std::to_string(rules.search.beams) +
+                " beams after the prompt; give fewer beams or more --kv-tokens");
+  }
+  if (!rules.source.empty()) {
+    throw Error("a context of " + std::to_string(info.context) + " tokens" +
+                " has no room for an answer; give a larger " + context_option_);
+  }
+  throw Error("the prompt has " + std::to_string(n_prompt) +
+              " tokens, which fill the context and leave no room for an answer; " + room_advice());
+}
+
+int64_t Replica::context_for(const GenerationRules& rules) const {
+  // The source and whole pages of the prompt are shared. Of others each beam has its own at worst.
+  const auto shared = static_cast<int64_t>(rules.prompt.size()) / kPageTokens;
+  const int64_t source = pages_for(static_cast<int64_t>(rules.source.size()));
+  const int64_t own = (pages_for(model_.info.kv_tokens) - source - shared) / rules.search.beams;
+  return std::min(model_.info.context, (shared + own) * kPageTokens);
+}
+
+// Answers are text again where prompts have other tokens.
+ChatText Replica::write(const ChatPrompt& prompt) const {
+  if (model_.prompt_tokenizer == model_.tokenizer) return chat_template().write(prompt);
+  ChatPrompt as_text = prompt;
+  for (Message& message : as_text.messages) message.tokens.clear();
+  return chat_template().write(as_text);
+}
+
+std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
+  std::optional<Request> kept;
+  if (keeps) kept = request;
+  validate(request, model_.config.vocab, model_.config.prompt_vocab());
+  check_slots(request.search.beams);
+  if (request.search.beams > 1) request.best_of = 0;  // which is for samples
+  GenerationRules rules;
+  if (auto* prompt = std::get_if<ChatPrompt>(&request.prompt)) {
+    const ChatTemplate& format = chat_template();
+    const ChatText written = write(*prompt);
+    if (!request.parse_special) {  // which can make few tokens of a long text
+      check_fits({.tokens = written.min_tokens(*model_.prompt_tokenizer, model_.info.context)});
+    }
+    rules.prompt = written.encode(*model_.prompt_tokenizer, request.parse_special);
+    rules.strip_start = true;
+    if (!prompt->tools.empty()) rules.shown.some = tool_call_marks(*model_.tokenizer);
+    rules.end_tokens = format.stop_tokens(*model_.tokenizer);
+    request.stop.insert(request.stop.end(), format.stop().begin(), format.stop().end());
+  } else if (auto* text = std::get_if<std::string>(&request.prompt)) {
+    if (model_.answers && !request.target_language) {
+      request.target_language = take_target_language(model_.answers->languages, *text);
+    }
+    if (!request.parse_special) {
+      check_fits({.tokens = model_.prompt_tokenizer->min_tokens(*text, model_.info.context)});
+    }
+    rules.prompt = encode(*model_.prompt_tokenizer, *text, request.parse_special);
+  } else {
+    rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
+  }
+  if (rules.prompt.empty()) {
+    if (std::holds_alternative<std::vector<int32_t>>(request.prompt)) {
+      throw Error("the prompt is an empty list of tokens; give at least one");
+    }
+    throw Error(
+        "the prompt is empty, and the model has no begin-of-sequence token to start from; "
+        "give some text");
+  }
+  if (model_.answers) {
+    read_as_source(*model_.answers, request, rules);
+  } else if (request.source_language || request.target_language) {
+    throw UsageError("only models with an encoder are told languages; leave them out");
+  }
+  check_fits({.tokens = static_cast<int64_t>(rules.asked().size()), .is_counted = true});
+  rules.search = request.search;
+  rules.n_best = request.n;
+  rules.sampling = request.sampling;
+  if (!rules.sampling.seed) rules.sampling.seed = random_seed();
+  rules.max_tokens = request.max_tokens;
+  rules.min_tokens = request.min_tokens;
+  rules.context = context_for(rules);
+  check_answer_fits(rules);
+  rules.ignore_eos = request.ignore_eos;
+  rules.shown.all = request.show_special;
+  rules.stop = request.stop;
+  rules.stop_tokens = request.stop_tokens;
+  if (request.rule) {
+    if (model_.answers) {
+      throw UsageError("models that have an encoder follow no rule of output; leave it out");
+    }
+    rules.rule = rule_cache_.compile(*request.rule);
+    rules.strip_start = false;  // the text is what the rule says
+  }
+  // Samples are compared by their likelihood.
+  rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
+  auto job =
+      std::make_unique<Job>(request, std::move(rules), *model_.tokenizer, model_.speculation.kind);
+  job->request = std::move(kept);
+  return job;
+}
+
+void Replica::submit(std::unique_ptr<Job> job) {
+  n_unfinished_ += static_cast<int64_t>(job->parts.size());
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.submitted.push_back(std::move(job));
+    ++stats_.waiting;
+  }
+  wake_.notify_one();
+}
+
+void Replica::cancel(RequestId request) {
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.cancelled.push_back(request);
+  }
+  wake_.notify_one();
+}
+
+EngineStats Replica::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+std::vector<float> Replica::score(std::span<const int32_t> tokens) {
+  if (model_.answers) {
+    throw UsageError("the model answers to its prompts, and continues no text");
+  }
+  check_fits({.tokens = static_cast<int64_t>(tokens.size()), .is_counted = true});
+  for (const int32_t token : tokens) {
+    if (token >= 0 && token < model_.config.vocab) continue;
+    throw Error("the token " + std::to_string(token) + " is none of the model's tokens, 0 to " +
+                std::to_string(model_.config.vocab - 1));
+  }
+  Scoring scoring{.n_tokens = static_cast<int64_t>(tokens.size()),
+                  .work = std::packaged_task<std::vector<float>()>(
+                      [this, tokens] { return score_tokens(model_, tokens); })};
+  std::future<std::vector<float>> scores = scoring.work.get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.scorings.push_back(std::move(scoring));
+  }
+  wake_.notify_one();
+  return scores.get();
+}
+
+void Replica::stop() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    inbox_.stopping = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void Replica::run() {
+  for (;;) {
+    const Inbox work = begin_work();
+    if (!scorings_.empty()) score_waiting();
+    if (work.stopping || !work.cancelled.empty() || !failed_.empty()) end_early(work.cancelled);
+    if (work.stopping) break;
+    if (!scheduler_.idle()) step();
+    if (scheduler_.idle()) deliver();
+    publish();
+  }
+  // What is still there has a last word, and may submit more.
+  do {
+    while (!jobs_.empty()) end(*jobs_.begin()->second, FinishReason::cancelled, {});
+    begin_work();
+  } while (!jobs_.empty());
+  for (Scoring& scoring : scorings_) scoring.work();
+}
+
+// Waits until there is something to do, and takes what came.
+Replica::Inbox Replica::take_inbox() {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] {
+    return inbox_.stopping || !inbox_.submitted.empty() || !inbox_.cancelled.empty() ||
+           !inbox_.scorings.empty() || !failed_.empty() || !scheduler_.idle();
+  });
+  Inbox taken{.stopping = inbox_.stopping};
+  taken.submitted.swap(inbox_.submitted);
+  taken.cancelled.swap(inbox_.cancelled);
+  taken.scorings.swap(inbox_.scorings);
+  return taken;
+}
+
+// Waits until the device has nothing to do.
+void Replica::end_steps() {
+  deliver();
+  outcomes_ = scheduler_.end_all_steps();
+  deliver();
+}
+
+// Scores what there is room for between two steps: a slot, and pages.
+void Replica::score_waiting() {
+  end_steps();
+  while (!scorings_.empty() && can_score(scorings_.front().n_tokens)) {
+    scorings_.front().work();
+    scorings_.pop_front();
+  }
+}
+
+bool Replica::can_score(int64_t n_tokens) const {
+  if (scheduler_.idle()) return true;
+  const PagePool& pages = model_.runner->pages();
+  return scheduler_.n_running() < model_.info.slots &&
+         pages.n_free() + pages.n_idle() >= pages_for(n_tokens);
+}
+
+// Takes what came, and begins it.
+Replica::Inbox Replica::begin_work() {
+  Inbox work = take_inbox();
+  for (auto& job : work.submitted) start(std::move(job));
+  std::ranges::move(work.scorings, std::back_inserter(scorings_));
+  return work;
+}
+
+// Ends jobs that were cancelled, and those that failed, between two steps.
+void Replica::end_early(std::span<const RequestId> cancelled) {
+  end_steps();
+  for (const RequestId id : cancelled) failed_.try_emplace(id);
+  for (const auto& [id, failure] : std::exchange(failed_, {})) {
+    const auto job = jobs_.find(id);
+    if (job != jobs_.end()) end(*job->second, FinishReason::cancelled, failure);
+  }
+}
+
+void Replica::start(std::unique_ptr<Job> new_job) {
+  Job& job = *new_job;
+  jobs_.emplace(job.id, std::move(new_job));
+  if (job.rules.max_tokens == 0) return end(job, FinishReason::length, {});
+  for (const auto& part : job.parts) {
+    part->arrival = n_arrivals_++;
+    scheduler_.add(*part);
+  }
+}
+
+// While the device computes a step, what came of the one before is delivered.
+void Replica::step() {
+  scheduler_.begin_step();
+  deliver();
+  outcomes_ = scheduler_.end_step();
+  if (!model_.backend->runs_beside_host()) deliver();  // else it would wait for a whole step
+}
+
+// Tells requests what came of a step. Those that fail are ended later, with all their parts, some
+// of which may be in the step that runs.
+void Replica::deliver() {
+  const Job::Clock::time_point now = Job::Clock::now();
+  for (const Scheduler::Outcome& outcome : std::exchange(outcomes_, {})) {
+    auto& part = static_cast<Part&>(*outcome.entry);
+    if (!part.job->started) part.job->started = now;
+    if (!outcome.error.empty()) {
+      part.group->finish(FinishReason::cancelled);
+      failed_.emplace(part.job->id, Failure{outcome.error, outcome.is_of_device});
+    }
+    if (failed_.contains(part.job->id)) continue;
+    try {
+      if (outcome.has_token) {
+        on_token(part, now);
+      } else {
+        on_prompt(part, outcome.n_cached);
+      }
+    } catch (const std::exception& error) {  // the request's own callback
+      failed_.emplace(part.job->id, Failure{.error = error.what()});
+      continue;
+    }
+    if (part.group->finished()) end_part(part);
+  }
+}
+
+void Replica::on_prompt(const Part& part, int64_t n_done) {
+  const Job& job = *part.job;
+  if (!job.callbacks.on_prompt || job.first_token || part.sample != 0) return;
+  job.callbacks.on_prompt({.done = n_done, .total = static_cast<int64_t>(job.rules.prompt.size())});
+}
+
+void Replica::on_token(const Part& part, Job::Clock::time_point now) {
+  Job& job = *part.job;
+  job.last_token = now;
+  if (!job.first_token) job.first_token = now;
+  if (!job.callbacks.on_delta) return;
+  const std::string_view text = part.group->write();
+  job.callbacks.on_delta({.sample = part.sample,
+                          .token = part.group->newest_token(),
+                          .text = text,
+                          .logprobs = job.logprobs < 0 ? std::span<const PositionLogprobs>()
+                                                       : part.group->logprobs()});
+}
+
+void Replica::end_part(const Part& part) {
+  if (--part.job->unfinished == 0) end(*part.job, FinishReason::length, {});
+}
+
+// Ends a job, and with `reason` those of its parts that have not ended by themselves.
+void Replica::end(Job& job, FinishReason reason, const Failure& failure) {
+  for (const auto& part : job.parts) {
+    if (part->group->finished()) continue;
+    if (job.rules.max_tokens != 0) scheduler_.remove(*part);
+    part->group->finish(reason);
+  }
+  const auto holder = jobs_.extract(job.id);
+  n_unfinished_ -= static_cast<int64_t>(job.parts.size());
+  if (failure.is_of_device) {
+    has_failed_ = true;
+    if (rescue_ && rescue_(job)) return;
+  }
+  ++n_finished_;
+  publish();
+  if (job.callbacks.on_finish) job.callbacks.on_finish(job.take_result(), failure.error);
+}
+
+void Replica::publish() {
+  const SchedulerCounts& counts = scheduler_.counts();
+  const PagePool& pages = model_.runner->pages();
+  const std::lock_guard lock(mutex_);
+  stats_ = {.steps = counts.steps,
+            .prompt_tokens = counts.prompt_tokens,
+            .cached_tokens = counts.cached_tokens,
+            .generated_tokens = counts.generated_tokens,
+            .proposed_tokens = counts.proposed_tokens,
+            .accepted_tokens = counts.accepted_tokens,
+            .preemptions = counts.preemptions,
+            .finished = n_finished_,
+            .running = scheduler_.n_running(),
+            .waiting = scheduler_.n_waiting() + static_cast<int32_t>(inbox_.submitted.size()),
+            .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
+            .device_seconds = counts.device_seconds};
+}
+
+}  // namespace faststream

@@ -1,0 +1,134 @@
+// Several of a model side by side answer as one does.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+#include "support/error.h"
+#include "unit/backend/failing_backend.h"
+#include "unit/engine/engine_model.h"
+#include "unit/engine/mixed_requests.h"
+
+namespace faststream {
+namespace {
+
+using Texts = std::vector<std::vector<std::vector<int32_t>>>;
+
+std::filesystem::path replicated_model() {
+  return engine_model_of(engine_shape(WeightFormat::f32), "replicas-f32");
+}
+
+EngineOptions with_replicas(int32_t n, const std::string& device = "cpu") {
+  return {.device = device, .threads = 2, .replicas = n, .slots = 3, .kv_tokens = 1024};
+}
+
+Texts texts_of(Engine& engine) {
+  std::vector<std::future<Result>> results;
+  for (Request& request : requests_of_all_lengths()) {
+    results.push_back(engine.submit(std::move(request)));
+  }
+  Texts texts;
+  for (std::future<Result>& result : results) texts.push_back(samples_of(result.get()));
+  return texts;
+}
+
+Texts texts_with(const EngineOptions& options) {
+  Engine engine(replicated_model(), options);
+  return texts_of(engine);
+}
+
+TEST(Replicas, GiveTheTextsOfOne) {
+  const Texts expected = texts_with(with_replicas(1));
+  EXPECT_EQ(texts_with(with_replicas(2)), expected);
+  EXPECT_EQ(texts_with(with_replicas(3)), expected);
+  EXPECT_EQ(texts_with(with_replicas(2, "cpu,cpu,cpu,cpu")), expected);  // of two ranks each
+}
+
+TEST(Replicas, ShareTheWork) {
+  std::vector<std::atomic<int>> n_operations(2);
+  size_t n_made = 0;
+  EngineOptions options = with_replicas(2);
+  std::mutex mutex;  // both are loaded at once
+  options.wrap_backend = [&](std::unique_ptr<Backend> backend) {
+    const std::lock_guard lock(mutex);
+    std::atomic<int>& count = n_operations.at(n_made++);
+    return std::make_unique<FailingBackend>(std::move(backend), [&count](const std::string&) {
+      ++count;
+      return false;
+    });
+  };
+  Engine engine(replicated_model(), options);
+  EXPECT_EQ(engine.info().slots, 6);
+  EXPECT_EQ(engine.info().kv_tokens, 2048);
+  texts_of(engine);
+  EXPECT_EQ(engine.stats().finished, static_cast<int64_t>(requests_of_all_lengths().size()));
+  for (const std::atomic<int>& count : n_operations) EXPECT_GT(count, 1000);
+}
+
+// What the device of one fails the others answer, from the start; only texts of which somebody has
+// had a part end.
+TEST(Replicas, AnswerWhatOneFails) {
+  const Texts expected = texts_with(with_replicas(1));
+  std::atomic<bool> is_first = true;
+  std::atomic<int> n_operations = 0;
+  EngineOptions options = with_replicas(2);
+  options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    if (!is_first.exchange(false)) return backend;
+    return std::make_unique<FailingBackend>(std::move(backend), [&](const std::string& operation) {
+      return operation == "linear" && ++n_operations > 40;  // before the first token
+    });
+  };
+  Engine engine(replicated_model(), options);
+  std::vector<std::future<Result>> results;
+  for (Request& request : requests_of_all_lengths()) {
+    results.push_back(engine.submit(std::move(request)));
+  }
+  size_t n_failed = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    try {
+      EXPECT_EQ(samples_of(results[i].get()), expected[i]);
+    } catch (const Error&) {
+      ++n_failed;
+    }
+  }
+  EXPECT_GT(n_operations, 40);
+  EXPECT_LE(n_failed, 3);  // that were in its slots
+  Request request;
+  request.prompt = "the hell";
+  request.max_tokens = 5;
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(engine.submit(request).get().outputs.size(), 1);
+}
+
+TEST(Replicas, CancelAndEnd) {
+  std::vector<std::future<Result>> futures;
+  {
+    Engine engine(replicated_model(), with_replicas(2));
+    Request request;
+    request.prompt = "the hell";
+    request.ignore_eos = true;
+    std::promise<void> cancelled;
+    const RequestId id = engine.submit(
+        request, {.on_finish = [&](const Result&, const std::string&) { cancelled.set_value(); }});
+    for (int i = 0; i < 10; ++i) futures.push_back(engine.submit(request));
+    engine.cancel(id);
+    cancelled.get_future().wait();
+  }
+  for (auto& future : futures) {
+    EXPECT_EQ(future.get().outputs.at(0).finish_reason, FinishReason::cancelled);
+  }
+}
+
+TEST(Replicas, SayWhatTheyTake) {
+  const std::filesystem::path model = replicated_model();
+  EXPECT_THROW(Engine(model, with_replicas(0)), UsageError);
+  EXPECT_THROW(Engine(model, with_replicas(2, "cpu,cpu,cpu")), UsageError);
+  EXPECT_THROW(Engine(model, with_replicas(2, "auto")), UsageError);
+}
+
+}  // namespace
+}  // namespace faststream
