@@ -24,10 +24,6 @@ namespace {
 // How often generate() asks its caller whether to go on when there is no new text.
 constexpr std::chrono::milliseconds kPollInterval(50);
 
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
-  return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
-}
-
 // The devices of each replica: so many of the names each, or all of them the CPU.
 std::vector<std::string> devices_of_replicas(const EngineOptions& options) {
   const std::vector<std::string> names = device_names(options.device);
@@ -203,7 +199,7 @@ const EngineInfo& Engine::info() const { return impl_->info; }
 EngineStats Engine::stats() const { return impl_->stats(); }
 
 std::vector<int32_t> Engine::tokenize(std::string_view text, bool parse_special) const {
-  return encode(impl_->first().prompt_tokenizer(), text, parse_special);
+  return impl_->first().prompt_tokens(text, parse_special);
 }
 
 std::vector<int32_t> Engine::tokenize(const ChatPrompt& prompt, bool parse_special) const {
@@ -348,7 +344,7 @@ std::vector<int32_t> tokenize(const std::filesystem::path& model, std::string_vi
   const ModelConfig config = read_config(file);
   const auto tokenizer = make_prompt_tokenizer(
       file, config, make_tokenizer(file, config, check_interrupted), check_interrupted);
-  return encode(*tokenizer, text, parse_special);
+  return parse_special ? tokenizer->encode_parsing_special(text) : tokenizer->encode(text);
 }
 
 }  // namespace faststream

@@ -15,10 +15,6 @@
 namespace faststream {
 namespace {
 
-std::vector<int32_t> encode(const Tokenizer& tokenizer, std::string_view text, bool parse_special) {
-  return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
-}
-
 // Beside a device that computes in its own processors the host's are free.
 int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
   constexpr int kMost = 16;
@@ -153,6 +149,11 @@ int64_t Replica::context_for(const GenerationRules& rules) const {
   return std::min(model_.info.context, (shared + own) * kPageTokens);
 }
 
+std::vector<int32_t> Replica::prompt_tokens(std::string_view text, bool parse_special) const {
+  const Tokenizer& tokenizer = *model_.prompt_tokenizer;
+  return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
+}
+
 // Answers are text again where prompts have other tokens.
 ChatText Replica::write(const ChatPrompt& prompt) const {
   if (model_.prompt_tokenizer == model_.tokenizer) return chat_template().write(prompt);
@@ -186,7 +187,7 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
     if (!request.parse_special) {
       check_fits({.tokens = model_.prompt_tokenizer->min_tokens(*text, model_.info.context)});
     }
-    rules.prompt = encode(*model_.prompt_tokenizer, *text, request.parse_special);
+    rules.prompt = prompt_tokens(*text, request.parse_special);
   } else {
     rules.prompt = std::get<std::vector<int32_t>>(std::move(request.prompt));
   }

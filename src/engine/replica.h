@@ -47,6 +47,8 @@ class Replica {
   [[nodiscard]] EngineStats stats() const;
   [[nodiscard]] const Tokenizer& tokenizer() const { return *model_.tokenizer; }
   [[nodiscard]] const Tokenizer& prompt_tokenizer() const { return *model_.prompt_tokenizer; }
+  /// Of a prompt, as Engine::tokenize() has it.
+  [[nodiscard]] std::vector<int32_t> prompt_tokens(std::string_view text, bool parse_special) const;
   /// Null: it has none.
   [[nodiscard]] const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
   [[nodiscard]] ChatText write(const ChatPrompt& prompt) const;
