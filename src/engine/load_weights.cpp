@@ -27,7 +27,8 @@ void add_slices(const TensorPlan& plan, const SplitRule& rule, uint64_t from, Ra
     return static_cast<uint64_t>(plan.bytes_of_columns(columns));
   };
   const uint64_t row_bytes = bytes_of(plan.columns());
-  uint64_t to = (source.size() + kAlignment - 1) / kAlignment * kAlignment;
+  const uint64_t end = source.slices.empty() ? 0 : source.size();  // without slices of all bytes
+  uint64_t to = (end + kAlignment - 1) / kAlignment * kAlignment;
   const auto add = [&](WeightSlice slice) {
     slice.to = to;
     source.slices.push_back(slice);

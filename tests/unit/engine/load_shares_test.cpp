@@ -79,5 +79,25 @@ TEST(LoadShares, GivesEachRankItsRowsAndColumns) {
   }
 }
 
+// Nothing but that.
+TEST(LoadShares, TakesTheRoomOfTheShare) {
+  constexpr size_t kGaps = 256;  // before a tensor, at most
+  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_translator()}) {
+    const ModelImage image = bench::make_random_model(config, 3);
+    const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
+    for (const int32_t ranks : {2, 3}) {
+      for (int32_t rank = 0; rank < ranks; ++rank) {
+        size_t bytes = 0;
+        for (const TensorPlan& plan : tensor_plan(share_of(config, {rank, ranks}))) {
+          if (plan.id.predictor > 0) continue;
+          const auto row_bytes = static_cast<size_t>(plan.bytes_of_columns(plan.columns()));
+          bytes += static_cast<size_t>(plan.shape[0]) * row_bytes + kGaps;
+        }
+        EXPECT_LE(bytes_to_load(file, config, {rank, ranks}), bytes);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace faststream
