@@ -200,7 +200,8 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
   if (instructions_.empty()) return false;
   // What makes the rows may multiply them, too.
   NormInstruction* maker = maker_of(result);
-  const bool joins = maker != nullptr && maker->factors_are == NormInstruction::Factors::none &&
+  const bool joins = maker != nullptr && !maker->terms.exist() &&
+                     maker->factors_are == NormInstruction::Factors::none &&
                      (is_one || (maker->columns <= kMaxFactors && maker->before.offset < 0)) &&
                      !makes(by);
   if (!joins) {

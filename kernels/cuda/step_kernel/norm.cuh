@@ -33,7 +33,13 @@ class Normalizer {
     }
     Team team{{thread(), kAll, shared_memory().parts[0]}, place.threads == kWarp};
 #pragma unroll 1
-    for (; place.row < n.rows; place.row += step) normalize_row(n, place, team);
+    for (; place.row < n.rows; place.row += step) {
+      if (n.terms.exist()) {
+        add_up(n, place);
+      } else {
+        normalize_row(n, place, team);
+      }
+    }
   }
 
  private:
@@ -73,8 +79,7 @@ class Normalizer {
 
   __device__ void normalize_row(const NormInstruction& n, const Place& place, Team& team) const {
     const bool has_norm = n.norm.kind != NormKind::none;
-    const bool is_sum = n.terms.exist();
-    const bool has_before = n.before.offset >= 0 && !is_sum;
+    const bool has_before = n.before.offset >= 0;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
     const bool has_one = n.factors_are == NormInstruction::Factors::one;
     uint32_t one[1];
@@ -83,17 +88,13 @@ class Normalizer {
         one, [&](int) { return has_one; }, from);
 #pragma unroll 1
     for (int e = 0; has_norm && place.exists(e); ++e) touch(n.norm.weight + place.element(e));
-    if (is_sum) {
-      bring_sum(n, place);
-    } else if (n.before_at >= 0) {
-      take_held(n.before_at, place);
-    }
+    if (n.before_at >= 0) take_held(n.before_at, place);
     const bool wants_second = (has_before && n.before_at < 0) || has_factors;
     // That is there first; x is what others make now.
 #pragma unroll 1
     for (int nth = 1; nth >= 0; --nth) {
       const bool is_second = nth > 0;
-      if (is_second ? !wants_second : n.x_is_held || is_sum) continue;
+      if (is_second ? !wants_second : n.x_is_held) continue;
       const bool is_before = is_second && has_before;
       const RowElements& elements = is_before ? n.result : is_second ? n.factors : n.x;
       bring_row(is_before ? rows_.at(n.before) : at(elements),
@@ -154,11 +155,48 @@ class Normalizer {
           values[i] = __fmul_rn(values[i], has_factors ? others[i] : factor);
         }
       }
-      store_eight(n, place.row * n.result.stride + place.element(e), values);
-      // The next instruction may go on with them, and products.
-      put_eight(place.eight(0, e), values);
-      if (n.held_at > 0) put_eight(held_row(n.held_at) + place.element(e), values);
+      hand_over(n, place, e, values);
     }
+  }
+
+  // before + a sum over ranks.
+  __device__ void add_up(const NormInstruction& n, const Place& place) const {
+    constexpr int kEach = 2;
+    const auto* before = static_cast<const float*>(rows_.at(n.before));
+    const bool has_before = n.before.offset >= 0;
+    const bool brings_before = has_before && n.before_at < 0;
+#pragma unroll 1
+    for (int first = 0; 8 * place.threads * first < place.columns; first += kEach) {  // all lanes
+      const auto exists = [&](int e) { return place.exists(first + e); };
+      const auto element = [&](int e) { return place.element(first + e); };
+      uint4 words[2 * kEach];
+      const auto from = [&](int i) { return before + element(i / 2) + i % 2 * 4; };
+      ask_for(
+          words, [&](int i) { return brings_before && exists(i / 2); }, from);
+      float sums[kEach][8];
+      bring_sums(n.terms, exists, element, sums);
+      await(words, brings_before && n.before.awaited, from);
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        if (!exists(e)) break;
+        float values[8];
+        memcpy(values, &words[2 * e], sizeof values);
+        if (n.before_at >= 0) load_floats(held_row(n.before_at) + element(e), values);
+        if (has_before) {
+#pragma unroll
+          for (int i = 0; i < 8; ++i) sums[e][i] = __fadd_rn(values[i], sums[e][i]);
+        }
+        hand_over(n, place, first + e, sums[e]);
+      }
+    }
+  }
+
+  // The next instruction may go on with a result, and products.
+  __device__ void hand_over(const NormInstruction& n, const Place& place, int e,
+                            const float (&values)[8]) const {
+    store_eight(n, place.row * n.result.stride + place.element(e), values);
+    put_eight(place.eight(0, e), values);
+    if (n.held_at > 0) put_eight(held_row(n.held_at) + place.element(e), values);
   }
 
   // The only row that all have: of the instruction before, or of a norm that held it for products.
@@ -206,38 +244,6 @@ class Normalizer {
     }
   }
   static constexpr uint32_t kUpper = 0xffff0000U;
-
-  // A sum over ranks, and what it is added to, as the first row.
-  __device__ void bring_sum(const NormInstruction& n, const Place& place) const {
-    constexpr int kEach = 2;
-    const auto* before = static_cast<const float*>(rows_.at(n.before));
-#pragma unroll 1
-    for (int first = 0; 8 * place.threads * first < place.columns; first += kEach) {  // all lanes
-      const auto exists = [&](int e) { return place.exists(first + e); };
-      const auto element = [&](int e) { return place.element(first + e); };
-      uint4 words[2 * kEach];
-      const auto from = [&](int i) { return before + element(i / 2) + i % 2 * 4; };
-      const bool has_before = n.before.offset >= 0;
-      const bool is_held = n.before_at >= 0;
-      ask_for(
-          words, [&](int i) { return has_before && !is_held && exists(i / 2); }, from);
-      float sums[kEach][8];
-      bring_sums(n.terms, exists, element, sums);
-      await(words, has_before && !is_held && n.before.awaited, from);
-#pragma unroll
-      for (int e = 0; e < kEach; ++e) {
-        if (!exists(e)) break;
-        float values[8];
-        memcpy(values, &words[2 * e], sizeof values);
-        if (is_held) load_floats(held_row(n.before_at) + element(e), values);
-        if (has_before) {
-#pragma unroll
-          for (int i = 0; i < 8; ++i) sums[e][i] = __fadd_rn(values[i], sums[e][i]);
-        }
-        put_eight(place.eight(0, first + e), sums[e]);
-      }
-    }
-  }
 
   [[nodiscard]] __device__ const void* at(const RowElements& elements) const {
     return elements.in_place != nullptr ? elements.in_place : rows_.at(elements.row);
