@@ -19,10 +19,10 @@ struct PeerMemory {
   int count = 0;
 };
 
-/// A sum of one row, if there is one.
+/// A sum whose terms go word by word, if there is one.
 struct Terms {
-  PeerMemory places;  ///< of the terms of all, a row of each rank in their order
-  int32_t row_bytes = 0;
+  PeerMemory places;       ///< of the terms of all ranks, one after the other in their order
+  int32_t rank_bytes = 0;  ///< of a rank's
   DType dtype = DType::bf16;
 
   [[nodiscard]] __host__ __device__ bool exist() const { return places.count > 0; }

@@ -16,22 +16,24 @@ namespace faststream {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostBlocks = 64;
-constexpr int kEach = 8;  // elements of a thread
+constexpr int kMostBlocks = 264;  // two a multiprocessor
+constexpr int kEach = 8;          // elements, for a thread
+constexpr int kAtOnce = 4;        // of these, for a thread
 // What a rank adds up at once: larger sums are taken in pieces.
 constexpr int64_t kSliceBytes = int64_t{8} << 20;
-// Of larger ones each rank adds up a piece.
+// Of larger ones of more than two ranks each adds up a piece.
 constexpr int64_t kLargestOneShot = int64_t{256} << 10;
 // A rank's memory: for each phase, rank and block the last turn whose terms are there; then, for
 // even turns and for odd ones, the terms. A rank writes terms of a turn after all have said that
 // theirs of the turn before are there, and so have read those of the turn before that. Behind them
-// is the ring of sums of one row.
+// is the ring of those that go word by word.
 constexpr int64_t kFlagsBytes = 2 * kMostPeers * kMostBlocks * sizeof(uint32_t);
 constexpr int64_t kInboxBytes = 2 * kSliceBytes;
 constexpr int64_t kRingAt = kFlagsBytes + 2 * kInboxBytes;
-// What a thread block of a sum of one row adds up: rows are short, and to wait takes longest.
-constexpr int kRowThreads = 128;
-constexpr int64_t kMostRowBytes = int64_t{64} << 10;
+// Sums that go word by word, of which a thread has one eight: they take a trip and no fence, but
+// memory that is made unset again.
+constexpr int kWordThreads = 128;
+constexpr int64_t kMostWordBytes = int64_t{1} << 20;  // of a rank
 
 struct Sum {
   PeerMemory peers;
@@ -96,24 +98,35 @@ __device__ void sum_terms(const T* terms, int64_t at, int64_t pitch, int count,
   for (float& value : values) value = to_float(from_float<T>(value));
 }
 
-__device__ void put(const Sum& sum, int64_t at, const float (&values)[kEach]) {
+__device__ float* place_of(const Sum& sum, int64_t at) {
   const int64_t element = at * kEach;
-  float* to = sum.out + element / sum.cols * sum.stride + element % sum.cols;
-  if (!sum.adds) return store_floats(values, to);
+  return sum.out + element / sum.cols * sum.stride + element % sum.cols;
+}
+__device__ void add_before(const Sum& sum, int64_t at, float (&values)[kEach]) {
+  if (!sum.adds) return;
   float before[kEach];
-  load_floats(to, before);
+  load_floats(place_of(sum, at), before);
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) before[i] += values[i];
-  store_floats(before, to);
+  for (int i = 0; i < kEach; ++i) values[i] = before[i] + values[i];
 }
 
-// Of `count` things those of this block, of which a thread has every kThreads-th.
-template <typename Do>
-__device__ void for_own(int64_t count, Do what) {
+// Of `count` eights those of this block: load(i, values) some at once, then store(i, values).
+template <typename Load, typename Store>
+__device__ void for_own(int64_t count, const Load& load, const Store& store) {
   const int64_t each = (count + gridDim.x - 1) / gridDim.x;
   const int64_t first = blockIdx.x * each;
   const int64_t end = min(first + each, count);
-  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) what(i);
+  for (int64_t i = first + threadIdx.x; i < end; i += kThreads * kAtOnce) {
+    float values[kAtOnce][kEach];
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      if (i + n * kThreads < end) load(i + n * kThreads, values[n]);
+    }
+#pragma unroll
+    for (int n = 0; n < kAtOnce; ++n) {
+      if (i + n * kThreads < end) store(i + n * kThreads, values[n]);
+    }
+  }
 }
 
 // All terms go to all ranks.
@@ -121,74 +134,91 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) one_shot_kernel(Sum sum) {
   begin_kernel();
   const PeerMemory& peers = sum.peers;
-  for_own(sum.eights, [&](int64_t i) {
-    float values[kEach];
-    load_floats(sum.share + i * kEach, values);
-    for (int n = 0; n < peers.count; ++n) {
-      const int to = (peers.rank + n) % peers.count;
-      T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + peers.rank * sum.eights * kEach;
-      store_floats(values, terms + i * kEach);
-    }
-  });
+  for_own(
+      sum.eights,
+      [&](int64_t i, float(&values)[kEach]) { load_floats(sum.share + i * kEach, values); },
+      [&](int64_t i, const float(&values)[kEach]) {
+        for (int n = 1; n <= peers.count; ++n) {
+          const int to = (peers.rank + n) % peers.count;
+          T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + peers.rank * sum.eights * kEach;
+          store_floats(values, terms + i * kEach);
+        }
+      });
   meet(sum, 0);
   const T* terms = reinterpret_cast<const T*>(inbox_of(sum, peers.rank));
-  for_own(sum.eights, [&](int64_t i) {
-    float values[kEach];
-    sum_terms(terms, i, sum.eights, peers.count, values);
-    put(sum, i, values);
-  });
+  for_own(
+      sum.eights,
+      [&](int64_t i, float(&values)[kEach]) {
+        sum_terms(terms, i, sum.eights, peers.count, values);
+        add_before(sum, i, values);
+      },
+      [&](int64_t i, const float(&values)[kEach]) { store_floats(values, place_of(sum, i)); });
 }
 
-// Each rank adds up a piece, which then goes to all.
+// Each rank adds up a piece, which then goes to all. A block has the same part of all pieces.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) two_shot_kernel(Sum sum) {
   begin_kernel();
   const PeerMemory& peers = sum.peers;
   const int64_t piece = (sum.eights + peers.count - 1) / peers.count;
-  const auto is_there = [&](int owner, int64_t i) { return owner * piece + i < sum.eights; };
   const auto sums_of = [&](int owner) {
     return reinterpret_cast<T*>(inbox_of(sum, owner) + kSliceBytes);
   };
-  for_own(piece, [&](int64_t i) {
-    for (int n = 0; n < peers.count; ++n) {
-      const int to = (peers.rank + n) % peers.count;
-      if (!is_there(to, i)) continue;
-      float values[kEach];
-      load_floats(sum.share + (to * piece + i) * kEach, values);
-      T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + (peers.rank * piece + i) * kEach;
-      store_floats(values, terms);
-    }
-  });
+  const auto for_part = [&](int owner, const auto& load, const auto& store) {
+    const int64_t own = min(piece, sum.eights - owner * piece);
+    for_own(
+        piece,
+        [&](int64_t i, float(&values)[kEach]) {
+          if (i < own) load(i, values);
+        },
+        [&](int64_t i, const float(&values)[kEach]) {
+          if (i < own) store(i, values);
+        });
+  };
+  for (int n = 1; n <= peers.count; ++n) {
+    const int to = (peers.rank + n) % peers.count;
+    T* terms = reinterpret_cast<T*>(inbox_of(sum, to)) + peers.rank * piece * kEach;
+    for_part(
+        to,
+        [&](int64_t i, float(&values)[kEach]) {
+          load_floats(sum.share + (to * piece + i) * kEach, values);
+        },
+        [&](int64_t i, const float(&values)[kEach]) { store_floats(values, terms + i * kEach); });
+  }
   meet(sum, 0);
   const T* terms = reinterpret_cast<const T*>(inbox_of(sum, peers.rank));
-  for_own(piece, [&](int64_t i) {
-    if (!is_there(peers.rank, i)) return;
-    float values[kEach];
-    sum_terms(terms, i, piece, peers.count, values);
-    for (int n = 0; n < peers.count; ++n) {
-      const int to = (peers.rank + n) % peers.count;
-      store_floats(values, sums_of(to) + (peers.rank * piece + i) * kEach);
-    }
-  });
+  for_part(
+      peers.rank,
+      [&](int64_t i, float(&values)[kEach]) { sum_terms(terms, i, piece, peers.count, values); },
+      [&](int64_t i, const float(&values)[kEach]) {
+        for (int n = 1; n <= peers.count; ++n) {
+          const int to = (peers.rank + n) % peers.count;
+          store_floats(values, sums_of(to) + (peers.rank * piece + i) * kEach);
+        }
+      });
   meet(sum, 1);
-  for_own(piece, [&](int64_t i) {
-    for (int owner = 0; owner < peers.count; ++owner) {
-      if (!is_there(owner, i)) continue;
-      float values[kEach];
-      sum_terms(sums_of(peers.rank), owner * piece + i, 0, 1, values);
-      put(sum, owner * piece + i, values);
-    }
-  });
+  for (int owner = 0; owner < peers.count; ++owner) {
+    for_part(
+        owner,
+        [&](int64_t i, float(&values)[kEach]) {
+          sum_terms(sums_of(peers.rank), owner * piece + i, 0, 1, values);
+          add_before(sum, owner * piece + i, values);
+        },
+        [&](int64_t i, const float(&values)[kEach]) {
+          store_floats(values, place_of(sum, owner * piece + i));
+        });
+  }
 }
 
-// One row. A rank's words are given and found as the step's kernel does it.
-__global__ void __launch_bounds__(kRowThreads) row_kernel(Sum sum, Terms terms, UsedTerms used) {
+// Words are sent and found as the step's kernel does it. No block waits for others of its rank, so
+// they need not all run at once.
+__global__ void __launch_bounds__(kWordThreads) words_kernel(Sum sum, Terms terms, UsedTerms used) {
   begin_kernel();
-  const int64_t eight = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  const int64_t eight = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
   const bool exists = eight < sum.eights;
+  float values[1][kEach] = {};
   if (exists) {
-    float values[kEach];
-    load_floats(sum.share + eight * kEach, values);
+    load_floats(sum.share + eight * kEach, values[0]);
     if (terms.dtype == DType::f32) {
       uint4 words[2];
       memcpy(words, values, sizeof words);
@@ -197,23 +227,25 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(Sum sum, Terms terms, 
     } else {
       alignas(16) __nv_bfloat16 rounded[kEach];
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) rounded[i] = from_float<__nv_bfloat16>(values[i]);
+      for (int i = 0; i < kEach; ++i) rounded[i] = from_float<__nv_bfloat16>(values[0][i]);
       uint4 words;
       memcpy(&words, rounded, sizeof words);
       send(terms, eight * int64_t{sizeof words}, words);
     }
   }
-  float values[1][kEach];
   bring_sums(
       terms, [&](int) { return exists; }, [&](int) { return eight * kEach; }, values);
-  if (exists) put(sum, eight, values[0]);
+  if (exists) {
+    add_before(sum, eight, values[0]);
+    store_floats(values[0], place_of(sum, eight));
+  }
   for (const step_kernel::Pieces& pieces : used) unset(pieces);
 }
 
 template <typename T>
 void launch(const Queue& queue, const Sum& sum) {
   const int64_t bytes = sum.eights * kEach * static_cast<int64_t>(sizeof(T));
-  const bool one_shot = bytes <= kLargestOneShot;
+  const bool one_shot = sum.peers.count == 2 || bytes <= kLargestOneShot;
   const int64_t each = one_shot ? sum.eights : (sum.eights + sum.peers.count - 1) / sum.peers.count;
   const auto blocks =
       static_cast<unsigned>(std::min<int64_t>((each + kThreads - 1) / kThreads, kMostBlocks));
@@ -330,17 +362,18 @@ bool PeerSums::takes(const Matrix& share, const Matrix& out) {
          reinterpret_cast<uintptr_t>(out.data) % sizeof(uint4) == 0;
 }
 
-int64_t PeerSums::row_bytes(int64_t cols) const {
-  return cols * static_cast<int64_t>(dtype_size(type_));
+int64_t PeerSums::bytes_of(int64_t elements) const {
+  return elements * static_cast<int64_t>(dtype_size(type_));
 }
 
-bool PeerSums::has_place_for(int64_t cols) const {
-  return ring_.has_room(peers_.count * row_bytes(cols));
+bool PeerSums::has_place_for(int64_t elements) const {
+  return ring_.has_room(peers_.count * bytes_of(elements));
 }
 
-Terms PeerSums::reserve(int64_t cols) {
-  Terms terms{.places = peers_, .row_bytes = static_cast<int32_t>(row_bytes(cols)), .dtype = type_};
-  const int64_t at = kRingAt + ring_.reserve(peers_.count * row_bytes(cols));
+Terms PeerSums::reserve(int64_t elements) {
+  const int64_t bytes = bytes_of(elements);
+  Terms terms{.places = peers_, .rank_bytes = static_cast<int32_t>(bytes), .dtype = type_};
+  const int64_t at = kRingAt + ring_.reserve(peers_.count * bytes);
   for (int rank = 0; rank < peers_.count; ++rank) terms.places.of_rank[rank] += at;
   return terms;
 }
@@ -355,23 +388,25 @@ UsedTerms PeerSums::end_kernel() {
   return used;
 }
 
-void PeerSums::add_up_row(const Queue& queue, const Matrix& share, bool adds, const Matrix& out) {
+void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out) {
   const Sum sum{.peers = {},
                 .share = static_cast<const float*>(share.data),
-                .eights = share.cols / kEach,
+                .eights = share.rows * share.cols / kEach,
                 .out = static_cast<float*>(out.data),
                 .cols = share.cols,
                 .stride = out.stride,
                 .adds = adds};
-  const Terms terms = reserve(share.cols);
-  const auto blocks = static_cast<unsigned>((sum.eights + kRowThreads - 1) / kRowThreads);
-  queue.launch("adding up over ranks", row_kernel, {blocks, kRowThreads}, sum, terms, end_kernel());
+  const Terms terms = reserve(share.rows * share.cols);
+  const auto blocks = static_cast<unsigned>((sum.eights + kWordThreads - 1) / kWordThreads);
+  queue.launch("adding up over ranks", words_kernel, {blocks, kWordThreads}, sum, terms,
+               end_kernel());
 }
 
 void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output,
                       const Matrix& out) {
-  if (share.rows == 1 && row_bytes(share.cols) <= kMostRowBytes) {
-    return add_up_row(queue, share, output == OutputMode::add, out);
+  const bool adds = output == OutputMode::add;
+  if (bytes_of(share.rows * share.cols) <= kMostWordBytes) {
+    return add_up_words(queue, share, adds, out);
   }
   const auto element = static_cast<int64_t>(dtype_size(type_));
   const int64_t rows = std::max<int64_t>(1, kSliceBytes / element / share.cols - 1);
@@ -384,7 +419,7 @@ void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output
                   .out = static_cast<float*>(out.row_range(first, some.rows).data),
                   .cols = some.cols,
                   .stride = out.stride,
-                  .adds = output == OutputMode::add};
+                  .adds = adds};
     if (type_ == DType::bf16) {
       launch<__nv_bfloat16>(queue, sum);
     } else {

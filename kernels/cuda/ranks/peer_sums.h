@@ -18,13 +18,13 @@
 
 namespace faststream {
 
-/// Terms of sums of one row that the kernel before has used.
+/// Terms of small sums that the kernel before has used.
 using UsedTerms = std::array<step_kernel::Pieces, 2>;
 
 /// See Backend::sum_over_ranks(). Each rank writes its terms into the memory of all others, which
 /// they add up in the order of ranks, as kernels/cpu/sum_over_ranks.h has it: no rank's host waits
-/// for another. Sums of one row are given and found word by word, by kernels of their own or by the
-/// step's kernel, whichever a rank has (ranks/terms.cuh).
+/// for another. Terms of small sums go word by word, by kernels of their own or by the step's
+/// kernel, whichever a rank has (ranks/terms.cuh).
 class PeerSums {
  public:
   /// All ranks make theirs together; null on all of them where not all GPUs reach each other's
@@ -44,14 +44,14 @@ class PeerSums {
   /// row of so many elements.
   [[nodiscard]] bool has_place_for(int64_t cols) const;
   /// That sum.
-  Terms reserve(int64_t cols);
+  Terms reserve(int64_t elements);
   /// No more for the present kernel, which makes this unset.
   UsedTerms end_kernel();
 
  private:
   PeerSums(DType type, int ranks) : type_(type), ring_(ranks) {}
-  [[nodiscard]] int64_t row_bytes(int64_t cols) const;
-  void add_up_row(const Queue& queue, const Matrix& share, bool adds, const Matrix& out);
+  [[nodiscard]] int64_t bytes_of(int64_t elements) const;
+  void add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out);
 
   DType type_;
   TermRing ring_;

@@ -9,7 +9,7 @@
 
 namespace faststream {
 
-/// Places of sums of one row, in turn. A place's words are unset until they have their terms, and a
+/// Places of small sums, in turn. A place's words are unset until they have their terms, and a
 /// kernel makes those unset that the kernel before it has used. All ranks reserve the same places
 /// in the same order, but may divide them differently among their kernels.
 ///

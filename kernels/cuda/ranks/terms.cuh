@@ -36,12 +36,12 @@ __device__ inline void store_far(std::byte* to, const uint4& words) {
                : "memory");
 }
 
-/// Sends all ranks a word of this one's terms, or four, from byte `at` of its row on.
+/// Sends all ranks a word of this one's terms, or four, from byte `at` on.
 template <typename Words>
 __device__ void send(const Terms& terms, int64_t at, const Words& words) {
   const PeerMemory& peers = terms.places;
   const Words set = step_kernel::made_set(words);
-  const int64_t byte = int64_t{peers.rank} * terms.row_bytes + at;
+  const int64_t byte = int64_t{peers.rank} * terms.rank_bytes + at;
 #pragma unroll 1
   for (int n = 1; n <= peers.count; ++n) {
     const int to = peers.rank + n < peers.count ? peers.rank + n : peers.rank + n - peers.count;
@@ -67,10 +67,10 @@ __device__ void bring_sums(const Terms& terms, const Exists& exists, const Eleme
 #pragma unroll 1
   for (int rank = 0; rank < peers.count; rank += kRanks) {
     uint4 pieces[kRanks * kPieces];
-    const std::byte* rows = peers.of_rank[peers.rank] + int64_t{rank} * terms.row_bytes;
+    const std::byte* rows = peers.of_rank[peers.rank] + int64_t{rank} * terms.rank_bytes;
     const auto from = [&](int i) {
       const int e = i % kPieces / 2;
-      return FarWords{rows + i / kPieces * terms.row_bytes + element(e) * (are_floats ? 4 : 2) +
+      return FarWords{rows + i / kPieces * terms.rank_bytes + element(e) * (are_floats ? 4 : 2) +
                       i % 2 * 16};
     };
     const auto is_wanted = [&](int i) {
