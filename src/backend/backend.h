@@ -635,8 +635,8 @@ class Backend {
   /// and all of them call it alike. `link` outlives the backend. sums: f32, or what the sums' terms
   /// are rounded to on their way, a type of 16 bits.
   virtual void join(RankLink& link, DType sums) = 0;
-  /// out [rows, n] f32 = or += the sum of all ranks' shares [rows, n] f32, without gaps and only for
-  /// this, in the order of the ranks: the same everywhere, to the last bit.
+  /// out [rows, n] f32 = or += the sum of all ranks' shares [rows, n] f32, without gaps, in their
+  /// order: the same everywhere, to the last bit. What is in the share then is not said.
   virtual void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
