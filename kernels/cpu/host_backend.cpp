@@ -121,6 +121,11 @@ void HostBackend::sum_over_ranks(const Matrix& share, OutputMode output, const M
   sums_->add_up(share, output, out);
 }
 
+void HostBackend::gather_columns(const Matrix& m, int64_t each) {
+  require(sums_.has_value(), "gather_columns: the backend has not joined others");
+  sums_->gather_columns(m, each);
+}
+
 BatchView HostBackend::upload(const Batch& batch) {
   const auto n_tokens = batch.tokens.size();
   const auto n_sequences = batch.kv_len.size();

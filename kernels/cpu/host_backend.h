@@ -34,6 +34,7 @@ class HostBackend : public Backend {
   std::unique_ptr<Choices> choose(const Matrix& logits, std::span<const SamplingRow> rules) final;
   void join(RankLink& link, DType sums) override;
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
+  void gather_columns(const Matrix& m, int64_t each) override;
   void note_time() override;
   std::vector<double> take_times() override;
 

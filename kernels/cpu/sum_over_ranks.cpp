@@ -49,6 +49,29 @@ void RankSums::add_up_terms(std::span<float> x) {
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(all[i]);
 }
 
+void RankSums::gather_columns(const Matrix& m, int64_t each) {
+  const auto piece = static_cast<size_t>(each);
+  const auto rows = static_cast<size_t>(m.rows);
+  // Of a row what a rank has there, and zeros behind it.
+  const auto own = [&](int rank) { return std::clamp<int64_t>(m.cols - rank * each, 0, each); };
+  const auto at = [&](size_t row, int rank) {
+    return static_cast<float*>(m.data) + static_cast<int64_t>(row) * m.stride + rank * each;
+  };
+  sums_.assign(rows * piece, 0.0F);
+  for (size_t r = 0; r < rows && own(link_.rank()) > 0; ++r) {
+    std::copy_n(at(r, link_.rank()), own(link_.rank()), sums_.data() + r * piece);
+  }
+  const std::span<const std::byte> all = link_.gather(std::as_bytes(std::span(sums_)));
+  if (link_.rank() != 0) return;
+  for (int rank = 1; rank < link_.count(); ++rank) {
+    const auto* parts =
+        reinterpret_cast<const float*>(all.data()) + static_cast<size_t>(rank) * rows * piece;
+    for (size_t r = 0; r < rows && own(rank) > 0; ++r) {
+      std::copy_n(parts + r * piece, own(rank), at(r, rank));
+    }
+  }
+}
+
 void RankSums::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
   const std::span<float> x(static_cast<float*>(share.data),
                            static_cast<size_t>(share.rows * share.cols));

@@ -1,4 +1,4 @@
-// Sums over ranks of what is in the host's memory.
+// Sums over ranks, and what they gather, of what is in the host's memory.
 #pragma once
 
 #include <span>
@@ -23,6 +23,8 @@ class RankSums {
   void add_up(const Matrix& share, OutputMode output, const Matrix& out);
   /// The same of n numbers in a row: x = the sum of all ranks'.
   void add_up(std::span<float> x);
+  /// See Backend::gather_columns().
+  void gather_columns(const Matrix& m, int64_t each);
 
  private:
   template <typename T>

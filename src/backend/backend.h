@@ -638,6 +638,10 @@ class Backend {
   /// out [rows, n] f32 = or += the sum of all ranks' shares [rows, n] f32, without gaps, in their
   /// order: the same everywhere, to the last bit. What is in the share then is not said.
   virtual void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) = 0;
+  /// Of all ranks: rank r's m [rows, n] f32 has columns [r · each, (r + 1) · each), as far as there
+  /// are so many; then rank 0's has all. each: a multiple of 4. Rows begin at multiples of 16
+  /// bytes.
+  virtual void gather_columns(const Matrix& m, int64_t each) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

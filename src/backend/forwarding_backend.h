@@ -180,6 +180,11 @@ class ForwardingBackend : public Backend {
     after("scan");
   }
   void join(RankLink& link, DType sums) override { backend_->join(link, sums); }
+  void gather_columns(const Matrix& m, int64_t each) override {
+    before("gather_columns");
+    backend_->gather_columns(m, each);
+    after("gather_columns");
+  }
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override {
     before("sum over ranks");
     backend_->sum_over_ranks(share, output, out);

@@ -13,8 +13,8 @@ namespace faststream {
 /// every call of the others throws Error, now and from then on.
 ///
 /// gather() and exchange() are of all ranks, which call them in the same order; what they return
-/// holds until the next call. tell() and listen() go beside them, and so do report() and
-/// reports(). One thread at a time may use each of these three pairs.
+/// holds until the next call. tell() and listen() go beside them. One thread at a time may use each
+/// of these two pairs.
 class RankLink {
  public:
   using Bytes = std::vector<std::byte>;
@@ -33,11 +33,6 @@ class RankLink {
   virtual void tell(std::span<const std::byte> message) = 0;
   /// Of the others: waits for what rank 0 tells next.
   virtual Bytes listen() = 0;
-
-  /// Of the others: tells rank 0, and does not wait.
-  virtual void report(std::span<const std::byte> message) = 0;
-  /// Of rank 0: waits for the next report of each other rank, in their order.
-  virtual std::vector<Bytes> reports() = 0;
 
   /// Has every call of all ranks throw Error(why) from now on.
   virtual void fail(std::string_view why) = 0;

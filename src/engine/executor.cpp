@@ -69,6 +69,8 @@ void DeviceExecutor::read_sources(const Batch& batch) {
 void DeviceExecutor::forward(const Batch& batch) {
   n_logits_ = batch.n_logits();
   product_ = model_->forward(backend_.upload(batch), {.kv = kv_, .states = states_});
+  has_logits_ = false;
+  if (shared_columns() > 0) multiply_logits();
 }
 
 // For the last step's logits [n_logits, vocab].
@@ -77,17 +79,37 @@ Matrix DeviceExecutor::logits_memory() const {
   return rows.columns(0, config_.vocab);
 }
 
-Matrix DeviceExecutor::multiply_logits() {
+// Where the output matrix takes longer to read than logits take to send. Products like tiles.
+int64_t DeviceExecutor::shared_columns() const {
+  constexpr int64_t kTile = 64;
+  constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a rank's logits
+  const int64_t tiles = (config_.vocab + kTile - 1) / kTile;
+  const int64_t each = (tiles + config_.rank.count - 1) / config_.rank.count * kTile;
+  const bool all_have_some = (config_.rank.count - 1) * each < config_.vocab;
+  const int64_t bytes = n_logits_ * each * static_cast<int64_t>(sizeof(float));
+  return config_.rank.count > 1 && all_have_some && bytes <= kMostBytes ? each : 0;
+}
+
+void DeviceExecutor::multiply_logits() {
+  if (has_logits_ || n_logits_ == 0) return;
+  has_logits_ = true;
   const Matrix logits = logits_memory();
-  if (logits.rows == 0) return logits;
-  backend_.linear(product_.input, product_.weight, {.bias = product_.bias}, logits);
+  const int64_t each = shared_columns();
+  const int64_t first = config_.rank.index * each;
+  const int64_t count = each > 0 ? std::min(each, config_.vocab - first) : config_.vocab;
+  backend_.linear(product_.input, product_.weight.row_range(first, count),
+                  {.bias = product_.bias == nullptr ? nullptr : product_.bias + first},
+                  logits.columns(first, count));
+  if (each > 0) backend_.gather_columns(logits, each);
   if (product_.soft_cap > 0) backend_.soft_cap(product_.soft_cap, logits);
-  return logits;
 }
 
 std::unique_ptr<Choices> DeviceExecutor::choose(std::span<const SamplingRow> rules) {
-  if (auto choices = backend_.choose_greedily(product_, logits_memory(), rules)) return choices;
-  return backend_.choose(multiply_logits(), rules);
+  if (!has_logits_) {
+    if (auto choices = backend_.choose_greedily(product_, logits_memory(), rules)) return choices;
+  }
+  multiply_logits();
+  return backend_.choose(logits_memory(), rules);
 }
 
 std::vector<float> DeviceExecutor::logits() {

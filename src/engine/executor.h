@@ -83,7 +83,9 @@ class DeviceExecutor final : public Executor {
  private:
   void allocate_caches();
   [[nodiscard]] Matrix logits_memory() const;
-  Matrix multiply_logits();
+  /// Columns of logits that each rank multiplies; 0: rank 0 has all.
+  [[nodiscard]] int64_t shared_columns() const;
+  void multiply_logits();
 
   ModelConfig config_;
   Backend& backend_;
@@ -95,8 +97,9 @@ class DeviceExecutor final : public Executor {
   std::vector<StateLayer> states_;               // of state_layers()
   Buffer logits_memory_;
   std::unique_ptr<Model> model_;
-  int32_t n_logits_ = 0;  // of the last step
-  LogitProduct product_;  // likewise
+  int32_t n_logits_ = 0;     // of the last step
+  LogitProduct product_;     // likewise
+  bool has_logits_ = false;  // likewise: they are multiplied
 };
 
 }  // namespace faststream

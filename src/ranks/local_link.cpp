@@ -63,7 +63,7 @@ class Channel {
 
 // What all ends share.
 struct Team {
-  explicit Team(int n) : count(n), told(static_cast<size_t>(n)), reported(static_cast<size_t>(n)) {
+  explicit Team(int n) : count(n), told(static_cast<size_t>(n)) {
     for (auto& of_turn : outboxes) of_turn.resize(static_cast<size_t>(n));
   }
 
@@ -92,8 +92,7 @@ struct Team {
   }
 
   const int count;
-  std::vector<Channel> told;      // to each rank
-  std::vector<Channel> reported;  // by each rank
+  std::vector<Channel> told;  // to each rank
   // What each rank gives in a turn: written before all meet, read until they meet again.
   std::array<std::vector<Bytes>, 2> outboxes;
   std::atomic<int> arrived = 0;
@@ -121,15 +120,6 @@ class LocalLink final : public RankLink {
     }
   }
   Bytes listen() override { return next(team_->told[static_cast<size_t>(rank_)]); }
-
-  void report(std::span<const std::byte> message) override {
-    team_->reported[static_cast<size_t>(rank_)].put({message.begin(), message.end()});
-  }
-  std::vector<Bytes> reports() override {
-    std::vector<Bytes> all;
-    for (size_t r = 1; r < team_->reported.size(); ++r) all.push_back(next(team_->reported[r]));
-    return all;
-  }
 
   void fail(std::string_view why) override { team_->end(why); }
 

@@ -68,7 +68,7 @@ class MpiLink final : public RankLink {
     if (provided < MPI_THREAD_SERIALIZED) throw Error("this MPI is not for programs with threads");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &count_);
-    for (MPI_Comm* each : {&told_, &reported_, &shared_}) {
+    for (MPI_Comm* each : {&told_, &shared_}) {
       check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, each), "start");
       MPI_Comm_set_errhandler(*each, MPI_ERRORS_RETURN);
     }
@@ -88,12 +88,6 @@ class MpiLink final : public RankLink {
     for (int to = 1; to < count_; ++to) send(message, to, told_);
   }
   Bytes listen() override { return receive(0, told_); }
-  void report(std::span<const std::byte> message) override { send(message, 0, reported_); }
-  std::vector<Bytes> reports() override {
-    std::vector<Bytes> all;
-    for (int from = 1; from < count_; ++from) all.push_back(receive(from, reported_));
-    return all;
-  }
   void fail(std::string_view /*why*/) override { failed_ = true; }
 
   std::span<const std::byte> gather(std::span<const std::byte> own) override {
@@ -200,7 +194,6 @@ class MpiLink final : public RankLink {
   int count_ = 1;
   bool failed_ = false;
   MPI_Comm told_ = MPI_COMM_NULL;
-  MPI_Comm reported_ = MPI_COMM_NULL;
   MPI_Comm shared_ = MPI_COMM_NULL;
   std::mutex mutex_;  // of MPI's calls
   std::list<Sent> sent_;

@@ -242,6 +242,44 @@ __global__ void __launch_bounds__(kWordThreads) words_kernel(Sum sum, Terms term
   for (const step_kernel::Pieces& pieces : used) unset(pieces);
 }
 
+// Columns that ranks from 1 on send to rank 0, where they take the place of terms.
+struct Columns {
+  float* data = nullptr;
+  int64_t stride = 0;
+  int64_t each = 0;   // of a rank
+  int64_t fours = 0;  // of elements of a rank, of all rows
+};
+__global__ void __launch_bounds__(kWordThreads)
+    columns_kernel(Columns columns, Terms terms, UsedTerms used) {
+  begin_kernel();
+  constexpr int kFour = 4;
+  const PeerMemory& places = terms.places;
+  const int64_t four = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
+  const int64_t row = four * kFour / columns.each;
+  const int64_t column = four * kFour % columns.each;
+  const auto at = [&](int rank) { return rank * columns.each + column; };
+  const auto exists = [&](int rank) { return four < columns.fours && at(rank) < columns.stride; };
+  const auto place = [&](int rank) {
+    return places.of_rank[0] + int64_t{rank} * terms.rank_bytes + four * int64_t{sizeof(uint4)};
+  };
+  const auto element = [&](int rank) {
+    return reinterpret_cast<uint4*>(columns.data + row * columns.stride + at(rank));
+  };
+  if (places.rank > 0) {
+    if (exists(places.rank)) {
+      store_far(place(places.rank), step_kernel::made_set(*element(places.rank)));
+    }
+  } else {
+    for (int rank = 1; rank < places.count; ++rank) {
+      uint4 words[1];
+      bring_far(
+          words, [&](int) { return exists(rank); }, [&](int) { return FarWords{place(rank)}; });
+      if (exists(rank)) *element(rank) = words[0];
+    }
+  }
+  for (const step_kernel::Pieces& pieces : used) unset(pieces);
+}
+
 template <typename T>
 void launch(const Queue& queue, const Sum& sum) {
   const int64_t bytes = sum.eights * kEach * static_cast<int64_t>(sizeof(T));
@@ -370,10 +408,11 @@ bool PeerSums::has_place_for(int64_t elements) const {
   return ring_.has_room(peers_.count * bytes_of(elements));
 }
 
-Terms PeerSums::reserve(int64_t elements) {
-  const int64_t bytes = bytes_of(elements);
-  Terms terms{.places = peers_, .rank_bytes = static_cast<int32_t>(bytes), .dtype = type_};
-  const int64_t at = kRingAt + ring_.reserve(peers_.count * bytes);
+Terms PeerSums::reserve(int64_t elements) { return reserve_bytes(bytes_of(elements), type_); }
+
+Terms PeerSums::reserve_bytes(int64_t rank_bytes, DType dtype) {
+  Terms terms{.places = peers_, .rank_bytes = static_cast<int32_t>(rank_bytes), .dtype = dtype};
+  const int64_t at = kRingAt + ring_.reserve(peers_.count * rank_bytes);
   for (int rank = 0; rank < peers_.count; ++rank) terms.places.of_rank[rank] += at;
   return terms;
 }
@@ -399,6 +438,24 @@ void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, 
   const Terms terms = reserve(share.rows * share.cols);
   const auto blocks = static_cast<unsigned>((sum.eights + kWordThreads - 1) / kWordThreads);
   queue.launch("adding up over ranks", words_kernel, {blocks, kWordThreads}, sum, terms,
+               end_kernel());
+}
+
+bool PeerSums::takes_columns(const Matrix& m, int64_t each) {
+  const int64_t bytes = m.rows * each * static_cast<int64_t>(sizeof(float));
+  return bytes <= kMostWordBytes && m.stride % 4 == 0 && each % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(m.data) % sizeof(uint4) == 0;
+}
+
+void PeerSums::gather_columns(const Queue& queue, const Matrix& m, int64_t each) {
+  const Columns columns{.data = static_cast<float*>(m.data),
+                        .stride = m.stride,
+                        .each = each,
+                        .fours = m.rows * each / 4};
+  const Terms terms =
+      reserve_bytes(m.rows * each * static_cast<int64_t>(sizeof(float)), DType::f32);
+  const auto blocks = static_cast<unsigned>((columns.fours + kWordThreads - 1) / kWordThreads);
+  queue.launch("gathering columns", columns_kernel, {blocks, kWordThreads}, columns, terms,
                end_kernel());
 }
 

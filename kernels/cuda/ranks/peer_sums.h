@@ -40,6 +40,10 @@ class PeerSums {
   [[nodiscard]] static bool takes(const Matrix& share, const Matrix& out);
   void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out);
 
+  /// See Backend::gather_columns(); whether that is for such a matrix, too.
+  [[nodiscard]] static bool takes_columns(const Matrix& m, int64_t each);
+  void gather_columns(const Queue& queue, const Matrix& m, int64_t each);
+
   /// For a kernel that adds up rows itself. Whether the present kernel may have another sum of a
   /// row of so many elements.
   [[nodiscard]] bool has_place_for(int64_t cols) const;
@@ -51,6 +55,7 @@ class PeerSums {
  private:
   PeerSums(DType type, int ranks) : type_(type), ring_(ranks) {}
   [[nodiscard]] int64_t bytes_of(int64_t elements) const;
+  Terms reserve_bytes(int64_t rank_bytes, DType dtype);
   void add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out);
 
   DType type_;

@@ -49,6 +49,17 @@ __device__ void send(const Terms& terms, int64_t at, const Words& words) {
   }
 }
 
+/// By a warp: pieces that other ranks send; waits until they are there.
+template <int kPieces, typename Exists, typename From>
+__device__ void bring_far(uint4 (&pieces)[kPieces], const Exists& exists, const From& from) {
+  step_kernel::ask_for(pieces, exists, from);
+  const uint64_t begin = nanoseconds();
+  step_kernel::await(pieces, true, [&](int i) {
+    if (nanoseconds() - begin > kPatience) __trap();
+    return from(i);
+  });
+}
+
 /// By a warp: the sums of kEach eights of elements, eight e of element(e) and the seven behind it,
 /// if exists(e): of all ranks' terms in the order of ranks, rounded to their type. Waits until they
 /// are there.
@@ -77,12 +88,7 @@ __device__ void bring_sums(const Terms& terms, const Exists& exists, const Eleme
       return rank + i / kPieces < peers.count && exists(i % kPieces / 2) &&
              (i % 2 == 0 || are_floats);
     };
-    step_kernel::ask_for(pieces, is_wanted, from);
-    const uint64_t begin = nanoseconds();
-    step_kernel::await(pieces, true, [&](int i) {
-      if (nanoseconds() - begin > kPatience) __trap();
-      return from(i);
-    });
+    bring_far(pieces, is_wanted, from);
 #pragma unroll
     for (int r = 0; r < kRanks; ++r) {
       if (rank + r >= peers.count) break;

@@ -216,6 +216,56 @@ void expect_sums(const std::string& names, DType type) {
   }
 }
 
+// Rank 0 has the columns of all, others keep theirs.
+void expect_gathered_columns(const std::string& names) {
+  const std::vector<std::string> devices = device_names(names);
+  const auto links = make_local_links(static_cast<int>(devices.size()));
+  const auto check = [&](size_t rank) {
+    const auto backend = choose_backend(devices[rank], 1, 0);
+    backend->join(*links[rank], DType::bf16);
+    for (const auto& [rows, cols, each] : std::vector<std::array<int64_t, 3>>{
+             {1, 1000, 512}, {3, 131, 64}, {5, 130, 128}, {1, 40, 64}, {40, 60001, 32000}}) {
+      const int64_t stride = (cols + 3) / 4 * 4;
+      std::vector<float> values(static_cast<size_t>(rows * stride), -1.0F);
+      const int64_t first = static_cast<int64_t>(rank) * each;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = first; c < std::min(first + each, cols); ++c) {
+          values[static_cast<size_t>(r * stride + c)] = static_cast<float>(r * cols + c);
+        }
+      }
+      const Buffer memory = backend->allocate(values.size() * sizeof(float));
+      backend->copy_to_device(memory.get(), values.data(), values.size() * sizeof(float));
+      const Matrix m = Matrix(memory.get(), DType::f32, rows, stride).columns(0, cols);
+      backend->gather_columns(m, each);
+      std::vector<float> after(values.size());
+      backend->copy_to_host(after.data(), memory.get(), after.size() * sizeof(float));
+      const int64_t end = std::min(cols, each * static_cast<int64_t>(devices.size()));
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < cols; ++c) {
+          const auto at = static_cast<size_t>(r * stride + c);
+          const bool is_gathered = rank == 0 && c < end;
+          ASSERT_EQ(after[at], is_gathered ? static_cast<float>(r * cols + c) : values[at])
+              << rows << " rows, row " << r << ", column " << c << " of rank " << rank;
+        }
+      }
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < devices.size(); ++rank) {
+    threads.emplace_back([&check, rank] { check(rank); });
+  }
+}
+
+TEST(Ranks, GatherColumns) {
+  expect_gathered_columns("cpu,cpu");
+  expect_gathered_columns("cpu,cpu,cpu");
+}
+
+TEST(RanksCuda, GatherColumns) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const std::string& devices : ranks_on_gpus()) expect_gathered_columns(devices);
+}
+
 TEST(Ranks, AddUpWhatEachGives) {
   for (const DType type : {DType::f32, DType::bf16}) {
     expect_sums("cpu,cpu", type);
