@@ -96,7 +96,7 @@ std::string memory_of(const Backend& backend, const std::string& device) {
 
 // Which model rank 0 opens: of threads of a process the file itself, else its path.
 Bytes name_model(const RankLink& link, const ModelFile& file) {
-  const auto address = reinterpret_cast<uintptr_t>(&file);
+  const ModelFile* address = &file;
   const std::string path = std::filesystem::absolute(file.name()).string();
   const std::span<const std::byte> name =
       link.is_in_process() ? bytes_of_value(address) : std::as_bytes(std::span(path));
@@ -149,8 +149,7 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       const Bytes message = link.listen();
       if (message.empty()) return;
       if (link.is_in_process()) {
-        const auto address = value_of<uintptr_t>(message);
-        follow_model(link, device, *reinterpret_cast<const ModelFile*>(address));
+        follow_model(link, device, *value_of<const ModelFile*>(message));
       } else {
         const std::string path(reinterpret_cast<const char*>(message.data()), message.size());
         follow_model(link, device, ModelFile::open(path));
