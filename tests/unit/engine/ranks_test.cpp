@@ -29,7 +29,7 @@ namespace faststream {
 namespace {
 
 // As Ranks would have it, were CUDA not in use by then.
-const int kernels_are_loaded_at_once = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+const int kKernelsAreLoadedAtOnce = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 
 constexpr RunnerLimits kRankLimits{.n_pages = 20, .batch = {.max_tokens = 128, .max_logits = 128}};
 
@@ -152,7 +152,8 @@ ModelConfig wide_shape(WeightFormat format) {
 TEST(RanksCuda, AddUpAlikeByHostsAndInSteps) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
-    for (ModelConfig config : {wide_shape(format), rich_shape(format), hybrid_shape(format)}) {
+    for (const ModelConfig& config :
+         {wide_shape(format), rich_shape(format), hybrid_shape(format)}) {
       const ModelImage image = bench::make_random_model(config, 7);
       const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
       EXPECT_EQ(logits_on("cuda:0,1", file), logits_on("cuda:0,0", file))
