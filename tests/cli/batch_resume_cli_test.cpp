@@ -11,55 +11,12 @@
 #include <thread>
 #include <utility>
 
+#include "background_batch.h"
 #include "batch_program.h"
 #include "unit/effort.h"
 
 namespace faststream {
 namespace {
-
-// A batch from a file to a file that runs in the background.
-class BackgroundBatch {
- public:
-  BackgroundBatch(const std::string& input, const std::vector<std::string>& more)
-      : BackgroundBatch(input, more, STDIN_FILENO) {}
-  BackgroundBatch(const std::string& input, const std::vector<std::string>& more,
-                  int standard_input)
-      : null_(open("/dev/null", O_WRONLY | O_CLOEXEC)),
-        errors_(scratch_folder() / "background-errors.txt"),
-        pid_(start_program(batch_args(input, more), standard_input, null_,
-                           Descriptor(errors_, O_WRONLY | O_CREAT | O_TRUNC).fd())) {}
-  BackgroundBatch(const BackgroundBatch&) = delete;
-  BackgroundBatch& operator=(const BackgroundBatch&) = delete;
-  ~BackgroundBatch() {
-    if (pid_ != 0) end(SIGKILL);
-    close(null_);
-  }
-
-  // Waits until `output` has at least so many bytes, or the program has ended.
-  void wait_for_bytes(const std::string& output, uintmax_t bytes) const {
-    std::error_code ignored;
-    while (fs::exists(output) ? fs::file_size(output, ignored) < bytes : true) {
-      siginfo_t info = {};
-      if (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-          info.si_pid != 0) {
-        return;
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
-    }
-  }
-  // What standard error has so far.
-  [[nodiscard]] std::string errors() const { return read_file(errors_); }
-  // Sends a signal and returns the exit code.
-  int end(int signal) {
-    kill(pid_, signal);
-    return wait_for_program(std::exchange(pid_, 0));
-  }
-
- private:
-  int null_;
-  std::string errors_;
-  pid_t pid_;
-};
 
 // Whole lines of an output that may have been cut: each in `expected`, none twice.
 void expect_sound(const std::string& output, const std::vector<std::string>& expected) {
@@ -109,7 +66,7 @@ TEST_P(EndedBatch, IsTheSameAfterTenKillsAsWithoutAny) {
     const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
     const uintmax_t share = whole_.size() / kKills;
     SCOPED_TRACE("kill " + std::to_string(i) + " with " + std::to_string(done) + " bytes done");
-    BackgroundBatch batch(input_, options_);
+    BackgroundBatch batch(batch_args(input_, options_));
     batch.wait_for_bytes(output_, done + random_() % share);
     batch.end(SIGKILL);
     if (fs::exists(output_)) expect_sound(read_file(output_), lines_);
@@ -131,7 +88,7 @@ TEST_P(EndedBatch, IsTheSameWhereverItsOutputWasCut) {
 TEST_P(EndedBatch, EndsOnCtrlCWithWholeLinesAndGoesOn) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     const uintmax_t done = fs::exists(output_) ? fs::file_size(output_) : 0;
-    BackgroundBatch batch(input_, options_);
+    BackgroundBatch batch(batch_args(input_, options_));
     batch.wait_for_bytes(output_, done + 1);  // early: on a busy machine signals come late
     EXPECT_EQ(batch.end(signal), 130);
     const std::string output = read_file(output_);
@@ -152,7 +109,7 @@ TEST(Batch, WritesResultsWhileItWaitsForMoreInput) {
   std::array<int, 2> input{};
   ASSERT_EQ(pipe2(input.data(), O_CLOEXEC), 0);
   const std::string output = new_output("waiting.jsonl");
-  BackgroundBatch batch("-", {"-o", output}, input[0]);
+  BackgroundBatch batch(batch_args("-", {"-o", output}), input[0]);
   const std::string prompt = "One day\n";
   ASSERT_EQ(write(input[1], prompt.data(), prompt.size()), static_cast<ssize_t>(prompt.size()));
   batch.wait_for_bytes(output, 1);
@@ -167,7 +124,7 @@ TEST(Batch, SaysThatItWasInterruptedBeforeAnyLineWasDone) {
   std::array<int, 2> input{};
   ASSERT_EQ(pipe2(input.data(), O_CLOEXEC), 0);
   const std::string output = new_output("nothing.jsonl");
-  BackgroundBatch batch("-", {"-o", output}, input[0]);
+  BackgroundBatch batch(batch_args("-", {"-o", output}), input[0]);
   // More than a pipe holds: once all is written the program is reading lines, which are blank.
   const std::string lines(size_t{1} << 18, '\n');
   for (size_t written = 0; written < lines.size();) {

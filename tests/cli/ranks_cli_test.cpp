@@ -1,5 +1,11 @@
 // faststream-run on several ranks: threads of a process, and processes that mpirun starts.
 
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "background_batch.h"
 #include "batch_program.h"
 
 namespace faststream {
@@ -43,6 +49,19 @@ TEST(RanksOfAProcess, GiveTheTextOfOneDevice) {
   EXPECT_EQ(ranked.out, alone.out);
 }
 
+TEST(ReplicasOfAProcess, AnswerABatchOnceAndInOrder) {
+  const std::string input = file_with("replicas.jsonl", many_lines(40)).string();
+  const ProgramResult alone = run_batch(input);
+  for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
+           {"--replicas", "2"}, {"--replicas", "3", "--slots", "2", "--stats"}}) {
+    const ProgramResult several = run_batch(input, more);
+    EXPECT_EQ(several.exit_code, 0) << several.err;
+    EXPECT_EQ(several.out, alone.out);
+  }
+  const ProgramResult odd = run_batch(input, {"--replicas", "0"});
+  EXPECT_EQ(odd.exit_code, 2) << odd.err;
+}
+
 TEST_F(RanksOnProcesses, GiveTheTextOfOneProcess) {
   const ProgramResult alone = run_program(generating("cpu"));
   for (const int n : {2, 3}) {
@@ -64,6 +83,44 @@ TEST_F(RanksOnProcesses, AnswerABatchOnceAndInOrder) {
   const ProgramResult ranked = run_program(on_processes(2, batch_args(input, {"-t", "1"})));
   EXPECT_EQ(ranked.exit_code, 0) << ranked.err;
   EXPECT_EQ(ranked.out, alone.out);
+}
+
+// The process of a rank that mpirun has started, once there is one.
+std::optional<pid_t> process_of_rank(pid_t mpirun, int rank) {
+  const std::string parent = "PPid:\t" + std::to_string(mpirun) + "\n";
+  const std::string variable = std::string("\0OMPI_COMM_WORLD_RANK=", 22) + std::to_string(rank);
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::error_code gone;
+    if (!fs::exists(entry.path() / "environ", gone)) continue;
+    if (read_file(entry.path() / "status").find(parent) == std::string::npos) continue;
+    if (read_file(entry.path() / "environ").find(variable) != std::string::npos) {
+      return static_cast<pid_t>(std::stol(name));
+    }
+  }
+  return std::nullopt;
+}
+
+TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const std::string input = file_with("killed-ranks.jsonl", many_lines(60)).string();
+  const ProgramResult whole = run_batch(input);
+  const std::string output = new_output("killed-ranks-output.jsonl");
+  const std::vector<std::string> more = {"-t", "1", "-o", output, "--resume", "--slots", "2"};
+  for (const int rank : {0, 1}) {
+    BackgroundBatch batch(on_processes(2, batch_args(input, more)));
+    batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
+    const std::optional<pid_t> process = process_of_rank(batch.pid(), rank);
+    ASSERT_TRUE(process) << batch.errors();
+    kill(*process, SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    EXPECT_NE(batch.wait(), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(20));
+  }
+  const ProgramResult resumed = run_program(on_processes(2, batch_args(input, more)));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_file(output), whole.out);
 }
 
 TEST_F(RanksOnProcesses, EndWithOneSentenceWhereOneCannot) {
