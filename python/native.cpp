@@ -421,12 +421,13 @@ nb::dict perplexity(const std::string& path, const std::string& text,
   return dict;
 }
 
-EngineOptions engine_options(std::string device, int32_t threads, int64_t context, int32_t slots,
-                             int64_t kv_tokens, std::string kv, int64_t memory, int32_t chunk,
-                             std::string chat_template) {
+EngineOptions engine_options(std::string device, int32_t replicas, int32_t threads, int64_t context,
+                             int32_t slots, int64_t kv_tokens, std::string kv, int64_t memory,
+                             int32_t chunk, std::string speculate, std::string chat_template) {
   if (memory < 0) throw UsageError("--memory " + std::to_string(memory) + ": give bytes, or 0");
   return {.device = std::move(device),
           .threads = threads,
+          .replicas = replicas,
           .context = context,
           .slots = slots,
           .slots_for_search = true,
@@ -434,6 +435,7 @@ EngineOptions engine_options(std::string device, int32_t threads, int64_t contex
           .kv = std::move(kv),
           .memory = static_cast<size_t>(memory),
           .chunk = chunk,
+          .speculate = std::move(speculate),
           .chat_template = std::move(chat_template)};
 }
 
@@ -458,16 +460,19 @@ NB_MODULE(_native, module) {
       .def("cancel", &Call::cancel);
 
   nb::class_<NativeEngine>(module, "NativeEngine")
-      .def(nb::new_([](const std::string& path, std::string device, int32_t threads,
-                       int64_t context, int32_t slots, int64_t kv_tokens, std::string kv,
-                       int64_t memory, int32_t chunk, std::string chat_template) {
+      .def(nb::new_([](const std::string& path, std::string device, int32_t replicas,
+                       int32_t threads, int64_t context, int32_t slots, int64_t kv_tokens,
+                       std::string kv, int64_t memory, int32_t chunk, std::string speculate,
+                       std::string chat_template) {
              return std::make_shared<NativeEngine>(
-                 path, engine_options(std::move(device), threads, context, slots, kv_tokens,
-                                      std::move(kv), memory, chunk, std::move(chat_template)));
+                 path, engine_options(std::move(device), replicas, threads, context, slots,
+                                      kv_tokens, std::move(kv), memory, chunk, std::move(speculate),
+                                      std::move(chat_template)));
            }),
-           nb::arg("path"), nb::kw_only(), nb::arg("device"), nb::arg("threads"),
-           nb::arg("context"), nb::arg("slots"), nb::arg("kv_tokens"), nb::arg("kv"),
-           nb::arg("memory"), nb::arg("chunk"), nb::arg("chat_template"))
+           nb::arg("path"), nb::kw_only(), nb::arg("device"), nb::arg("replicas"),
+           nb::arg("threads"), nb::arg("context"), nb::arg("slots"), nb::arg("kv_tokens"),
+           nb::arg("kv"), nb::arg("memory"), nb::arg("chunk"), nb::arg("speculate"),
+           nb::arg("chat_template"))
       .def("close", &NativeEngine::close)
       .def("info", &NativeEngine::info)
       .def("submit", &NativeEngine::submit, nb::arg("json"), nb::arg("streams"),

@@ -190,7 +190,9 @@ class Engine:
     """A model in memory. Any thread may use it; requests of all run together.
 
     path: a file made by faststream-convert, or convert().
-    device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N".
+    device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N"; or several that run
+        the model together, "cuda:0,1".
+    replicas: so many of the model, each with its part of the devices and of the requests.
     memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
     Raises Error, with a sentence that says what is wrong and what to do.
     """
@@ -200,6 +202,7 @@ class Engine:
         path: str | os.PathLike[str],
         *,
         device: str = "auto",
+        replicas: int = 1,
         threads: int = 0,
         context: int = 0,
         slots: int = 0,
@@ -207,12 +210,14 @@ class Engine:
         kv: str = "",
         memory: int = 0,
         chunk: int = 0,
+        speculate: str = "auto",
         chat_template: str = "",
     ) -> None:
         try:
             self._native = NativeEngine(
                 _path(path),
                 device=_text(device),
+                replicas=_whole("replicas", replicas, 31),
                 threads=_whole("threads", threads, 31),
                 context=_whole("context", context),
                 slots=_whole("slots", slots, 31),
@@ -220,6 +225,7 @@ class Engine:
                 kv=_text(kv),
                 memory=_whole("memory", memory),
                 chunk=_whole("chunk", chunk, 31),
+                speculate=_text(speculate),
                 chat_template=_text(chat_template),
             )
         except Error as error:

@@ -24,6 +24,7 @@ class NativeEngine:
         path: str,
         *,
         device: str,
+        replicas: int,
         threads: int,
         context: int,
         slots: int,
@@ -31,6 +32,7 @@ class NativeEngine:
         kv: str,
         memory: int,
         chunk: int,
+        speculate: str,
         chat_template: str,
     ) -> None: ...
     def close(self) -> None: ...

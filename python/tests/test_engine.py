@@ -108,6 +108,18 @@ def test_faults_are_named(engine):
         engine.generate("\ud800")
 
 
+def test_replicas_answer_as_one_does(engine):
+    prompts = [f"Story {i}." for i in range(12)]
+    expected = [d.text for d in engine.generate(prompts, tokens=12, seed=3)]
+    with faststream.Engine(MODEL, device="cpu", replicas=2, speculate="off") as both:
+        assert both.info["slots"] > 1
+        assert [d.text for d in both.generate(prompts, tokens=12, seed=3)] == expected
+    with pytest.raises(faststream.UsageError, match="replicas"):
+        faststream.Engine(MODEL, device="cpu,cpu,cpu", replicas=2)
+    with pytest.raises(faststream.UsageError, match="speculate"):
+        faststream.Engine(MODEL, device="cpu", speculate="never")
+
+
 def test_closed_engines_say_so():
     closed = faststream.Engine(MODEL, device="cpu")
     stream = closed.stream("Once", ignore_eos=True)
