@@ -73,6 +73,9 @@ constexpr OptionUse kOptionUses[] = {
     {"--source-lang", kPrompt | kBatch},
     {"--target-lang", kPrompt | kBatch},
     {"--device", kComputing, Idle::told},
+    {"--gpus", kComputing, Idle::told},
+    {"--replicas", kBatch, Idle::told},
+    {"--exact-sums", kGenerating | kPerplexity, Idle::told},
     {"--threads", kComputing, Idle::told},
     {"--context", kComputing, Idle::told},
     {"--kv-tokens", kGenerating | kPerplexity, Idle::told},
@@ -140,10 +143,10 @@ std::string check_modes(const CLI::App& app) {
   }
   std::string notices;
   for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0) continue;
+    if (option == app.get_help_ptr() || option == app.get_version_ptr()) continue;
     const std::string name = "--" + option->get_lnames().at(0);
-    const OptionUse use = use_of(name);
-    if ((use.modes & mode) != 0) continue;
+    const OptionUse use = use_of(name);  // of all, lest one be forgotten
+    if (option->count() == 0 || (use.modes & mode) != 0) continue;
     if (use.idle == Idle::told) {
       notices += name + " has no effect " +
                  (mode == kPrompt ? "without " + mode_options(use.modes) : "with " + mode_option) +

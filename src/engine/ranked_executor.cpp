@@ -99,6 +99,14 @@ Batch read_batch(Reader& reader) {
   return batch;
 }
 
+// A device's step waits for those of all others. What else a thread may have to do with its device,
+// as to allocate memory, can wait for the step, and keep the other threads from their devices: so
+// all threads of a process have begun a step before one goes on.
+void begin_together(DeviceExecutor& executor, RankLink& link) {
+  executor.launch();
+  if (link.is_in_process()) link.gather({});
+}
+
 }  // namespace
 
 RankedExecutor::RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
@@ -120,6 +128,7 @@ void RankedExecutor::read_sources(const Batch& batch) {
 void RankedExecutor::forward(const Batch& batch) {
   link_.tell(message(Command::forward, batch));
   own_->forward(batch);
+  begin_together(*own_, link_);
 }
 
 std::unique_ptr<Choices> RankedExecutor::choose(std::span<const SamplingRow> rules) {
@@ -149,7 +158,7 @@ void follow(DeviceExecutor& executor, RankLink& link) {
       case Command::forward:
         batch = read_batch(reader);
         executor.forward(batch);
-        executor.launch();
+        begin_together(executor, link);
         break;
       case Command::copy: {
         std::vector<std::vector<PageCopy>> copies(static_cast<size_t>(reader.number()));

@@ -20,6 +20,7 @@ namespace faststream {
 namespace {
 
 constexpr size_t kRowAlignment = 128;
+constexpr size_t kUploadBytes = 1024 * sizeof(Instruction);  // more than most steps have
 
 // Of each GPU: whether a backend has its turn.
 std::array<std::atomic<bool>, 64> taken;
@@ -56,6 +57,11 @@ StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
       stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
+  // Both buffers: within a step other ranks would wait until memory is allocated, and it for them.
+  for (int i = 0; i < 2; ++i) {
+    std::memset(uploads_.fill(kUploadBytes), 0, kUploadBytes);
+    uploads_.copy(stream_);
+  }
 }
 
 StepKernel::Span StepKernel::span_of(const void* data, int64_t elements, DType type) {

@@ -41,7 +41,7 @@ std::vector<int32_t> tokens_for(int32_t count, int32_t salt, int64_t vocab) {
   return tokens;
 }
 
-// Logits of all tokens of three texts, whose prompts come in pieces and together.
+// Logits of all tokens of three texts, whose prompts come in pieces and together; then of one text.
 std::vector<float> logits_of(Runner& runner) {
   const int64_t vocab = runner.config().vocab;
   std::vector<std::vector<int32_t>> texts;
@@ -64,6 +64,13 @@ std::vector<float> logits_of(Runner& runner) {
            NewTokens::Logits::all});
     }
     runner.step(inputs);
+    const std::vector<float> logits = runner.logits();
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  for (int32_t n = 37; n < 40; ++n) {  // one alone
+    const NewTokens input{&sequences[1], std::span(texts[1]).subspan(static_cast<size_t>(n), 1),
+                          NewTokens::Logits::all};
+    runner.step({&input, 1});
     const std::vector<float> logits = runner.logits();
     all.insert(all.end(), logits.begin(), logits.end());
   }
