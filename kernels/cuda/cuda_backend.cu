@@ -233,12 +233,13 @@ BatchView CudaBackend::upload(const Batch& batch) {
     bytes += aligned(parts[i]->size() * sizeof(int32_t));
   }
 
+  const cudaStream_t stream = launched_stream();  // of the GPU that events are then made on
   std::byte* host = batches_.fill(bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->empty()) continue;
     std::memcpy(host + offsets[i], parts[i]->data(), parts[i]->size() * sizeof(int32_t));
   }
-  const std::byte* device = batches_.copy(launched_stream());
+  const std::byte* device = batches_.copy(stream);
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
   BatchView view = measure(batch);
