@@ -94,12 +94,17 @@ std::string memory_of(const Backend& backend, const std::string& device) {
   return backend.takes_memory_on_use() ? "host" : device;
 }
 
+// What threads of a process share.
+struct SharedFile {
+  const ModelFile* file = nullptr;
+};
+
 // Which model rank 0 opens: of threads of a process the file itself, else its path.
 Bytes name_model(const RankLink& link, const ModelFile& file) {
-  const ModelFile* address = &file;
+  const SharedFile shared{&file};
   const std::string path = std::filesystem::absolute(file.name()).string();
   const std::span<const std::byte> name =
-      link.is_in_process() ? bytes_of_value(address) : std::as_bytes(std::span(path));
+      link.is_in_process() ? bytes_of_value(shared) : std::as_bytes(std::span(path));
   return {name.begin(), name.end()};
 }
 
@@ -149,7 +154,7 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       const Bytes message = link.listen();
       if (message.empty()) return;
       if (link.is_in_process()) {
-        follow_model(link, device, *value_of<const ModelFile*>(message));
+        follow_model(link, device, *value_of<SharedFile>(message).file);
       } else {
         const std::string path(reinterpret_cast<const char*>(message.data()), message.size());
         follow_model(link, device, ModelFile::open(path));
