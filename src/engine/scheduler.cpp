@@ -141,7 +141,7 @@ void Scheduler::wait_for_launches() {
 void Scheduler::finish(Step& step, Parts parts) {
   if (!wait_for_choices(step)) {
     if (step.has_begun) runner_.abandon_step(step.plan.inputs_of(parts));
-    if (parts.size() == 1) return policy_.fail(*parts.front().entry, step.error, true);
+    if (parts.size() == 1) return policy_.fail(*parts.front().entry, step.error, step.has_begun);
     for (size_t i = 0; i < parts.size(); ++i) {
       begin(step, parts.subspan(i, 1));
       finish(step, parts.subspan(i, 1));
