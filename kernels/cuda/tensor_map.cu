@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/cuda/cuda_check.h"
+#include "kernels/cuda/driver.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -28,16 +29,13 @@ CUtensorMapDataType data_type(DType dtype) {
   throw std::logic_error("describe: not an element type of matrices");
 }
 
-// The driver's function, found by its name: this program starts where there is no driver.
-decltype(&cuTensorMapEncodeTiled) encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
+using Encode = decltype(cuTensorMapEncodeTiled);
+
+Encode* encoder() {
   constexpr unsigned kSinceCuda12 = 12000;
-  cuda_check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kSinceCuda12,
-                                              cudaEnableDefault, &found),
-             "looking up cuTensorMapEncodeTiled");
-  if (function == nullptr) throw Error("The NVIDIA driver is too old for this GPU; update it.");
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  Encode* encode = driver_function<Encode>("cuTensorMapEncodeTiled", kSinceCuda12);
+  if (encode == nullptr) throw Error("The NVIDIA driver is too old for this GPU; update it.");
+  return encode;
 }
 
 CUtensorMapSwizzle swizzle(int32_t box_bytes) {
@@ -51,7 +49,7 @@ template <size_t kDimensions>
 CUtensorMap encode(const BoxedMatrix& matrix, const std::array<int64_t, kDimensions>& extents,
                    const std::array<int64_t, kDimensions - 1>& steps,
                    const std::array<int32_t, kDimensions>& box) {
-  static const auto encode = encoder();
+  static Encode* const encode = encoder();
   std::array<cuuint64_t, kDimensions> counts{};
   std::array<cuuint32_t, kDimensions> box_counts{};
   std::array<cuuint32_t, kDimensions> ones{};

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/driver.h"
 #include "kernels/cuda/ranks/peer_sums.h"
 #include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/types.cuh"
@@ -327,16 +328,11 @@ Introduction introduce(int device, std::byte* memory) {
 // Whether kernels are loaded when they are first used, which waits for those that run. Ranks that
 // are threads would wait for each other forever.
 bool loads_kernels_late() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
+  using GetMode = decltype(cuModuleGetLoadingMode);
   constexpr unsigned kSince = 11070;
-  cuda_check(cudaGetDriverEntryPointByVersion("cuModuleGetLoadingMode", &function, kSince,
-                                              cudaEnableDefault, &found),
-             "looking up cuModuleGetLoadingMode");
+  GetMode* get_mode = driver_function<GetMode>("cuModuleGetLoadingMode", kSince);
   CUmoduleLoadingMode mode{};
-  return function == nullptr ||
-         reinterpret_cast<decltype(&cuModuleGetLoadingMode)>(function)(&mode) != CUDA_SUCCESS ||
-         mode != CU_MODULE_EAGER_LOADING;
+  return get_mode == nullptr || get_mode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_EAGER_LOADING;
 }
 
 // Where another rank's memory is for this one; null: out of reach.

@@ -57,7 +57,13 @@ StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
       stream_(stream) {
   if (!enabled_) return;
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
-  // Both buffers: within a step other ranks would wait until memory is allocated, and it for them.
+}
+
+// Both buffers of instructions are made: within a step other ranks would wait until memory is
+// allocated, and it for them.
+void StepKernel::join(PeerSums* sums) {
+  sums_ = sums;
+  if (!enabled_ || sums_ == nullptr) return;
   for (int i = 0; i < 2; ++i) {
     std::memset(uploads_.fill(kUploadBytes), 0, kUploadBytes);
     uploads_.copy(stream_);

@@ -92,7 +92,7 @@ class StepKernel {
   bool sum_over_ranks(const Matrix& share, bool add, const Matrix& out);
 
   /// The memory of the ranks' sums, which outlives this; null: there is none.
-  void join(PeerSums* sums) { sums_ = sums; }
+  void join(PeerSums* sums);
   /// Launches what was added, if anything.
   void launch();
   /// Whether operations are added from now on, where the GPU can run it; they are at first.
