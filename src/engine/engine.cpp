@@ -78,8 +78,9 @@ struct Engine::Impl {
   /// The one that has least to do, of those whose device has failed no job if there are some.
   [[nodiscard]] Replica& next() const;
   RequestId submit(Request request, Callbacks callbacks);
-  /// The same of one that a replica has failed, if nobody has had anything of its answer.
-  bool submit_again(Job& failed);
+  /// The same of one that a replica has failed, if nobody has had anything of its answer: the
+  /// replica that has it now, or null.
+  Replica* submit_again(Job& failed);
   void cancel(RequestId request) const;
   [[nodiscard]] EngineStats stats() const;
   void stop();
@@ -134,20 +135,20 @@ RequestId Engine::Impl::submit(Request request, Callbacks callbacks) {
   return id;
 }
 
-bool Engine::Impl::submit_again(Job& failed) {
-  if (stopping || !failed.request || failed.first_token) return false;
+Replica* Engine::Impl::submit_again(Job& failed) {
+  if (stopping || !failed.request || failed.first_token) return nullptr;
   Replica& replica = next();
-  if (replica.has_failed()) return false;
+  if (replica.has_failed()) return nullptr;
   std::unique_ptr<Job> job;
   try {
     job = replica.make_job(*std::move(failed.request), true);
   } catch (const std::exception&) {
-    return false;
+    return nullptr;
   }
   job->callbacks = std::move(failed.callbacks);
   job->id = failed.id;
   replica.submit(std::move(job));
-  return true;
+  return &replica;
 }
 
 void Engine::Impl::cancel(RequestId request) const {

@@ -353,7 +353,13 @@ Replica::Inbox Replica::begin_work() {
 // Ends jobs that were cancelled, and those that failed, between two steps.
 void Replica::end_early(std::span<const RequestId> cancelled) {
   end_steps();
-  for (const RequestId id : cancelled) failed_.try_emplace(id);
+  for (const RequestId id : cancelled) {
+    failed_.insert_or_assign(id, Failure{});  // nobody is to answer it any more
+    // Who has it now may have been told before it came there.
+    if (const auto rescued = rescued_.find(id); rescued != rescued_.end()) {
+      rescued->second->cancel(id);
+    }
+  }
   for (const auto& [id, failure] : std::exchange(failed_, {})) {
     const auto job = jobs_.find(id);
     if (job != jobs_.end()) end(*job->second, FinishReason::cancelled, failure);
@@ -438,7 +444,11 @@ void Replica::end(Job& job, FinishReason reason, const Failure& failure) {
   n_unfinished_ -= static_cast<int64_t>(job.parts.size());
   if (failure.is_of_device) {
     has_failed_ = true;
-    if (rescue_ && rescue_(job)) return;
+    Replica* other = rescue_ ? rescue_(job) : nullptr;
+    if (other != nullptr) {
+      rescued_.emplace(job.id, other);
+      return;
+    }
   }
   ++n_finished_;
   publish();

@@ -33,9 +33,9 @@ namespace faststream {
 /// Any thread may call any member at any time.
 class Replica {
  public:
-  /// Called by the replica's thread with a job that its device has failed: true where another
-  /// answers it now, and has its callbacks.
-  using Rescue = std::function<bool(Job&)>;
+  /// Called by the replica's thread with a job that its device has failed: the replica that answers
+  /// it now, and has its callbacks; null: there is none.
+  using Rescue = std::function<Replica*(Job&)>;
 
   /// Throws as Engine's constructor does.
   Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue);
@@ -134,6 +134,7 @@ class Replica {
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;  // in work
   std::vector<Scheduler::Outcome> outcomes_;                  // of the last step, to be delivered
   std::unordered_map<RequestId, Failure> failed_;             // jobs to be ended
+  std::unordered_map<RequestId, Replica*> rescued_;           // jobs that others answer
   std::deque<Scoring> scorings_;                              // that there was no room for yet
   int64_t n_finished_ = 0;
   uint64_t n_arrivals_ = 0;

@@ -123,6 +123,37 @@ TEST(Replicas, CancelAndEnd) {
   }
 }
 
+// Which may hear of it while a job goes from one that has failed to another.
+TEST(Replicas, CancelWhatOneFails) {
+  std::atomic<bool> is_first = true;
+  std::atomic<RequestId> id = 0;
+  Engine* cancels = nullptr;
+  EngineOptions options = with_replicas(2);
+  options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    if (!is_first.exchange(false)) return backend;
+    return std::make_unique<FailingBackend>(std::move(backend), [&](const std::string& operation) {
+      if (operation != "linear" || id == 0) return false;
+      cancels->cancel(id);
+      return true;
+    });
+  };
+  Engine engine(replicated_model(), options);
+  cancels = &engine;
+  Request request;
+  request.prompt = "the hell";
+  request.ignore_eos = true;
+  for (int i = 0; i < 2; ++i) {  // one of them where the first fails
+    std::promise<FinishReason> finished;
+    id = 0;
+    id = engine.submit(request, {.on_delta = [&](const Delta&) { engine.cancel(id); },
+                                 .on_finish = [&](const Result& result, const std::string& error) {
+                                   EXPECT_EQ(error, "");
+                                   finished.set_value(result.outputs.at(0).finish_reason);
+                                 }});
+    EXPECT_EQ(finished.get_future().get(), FinishReason::cancelled);
+  }
+}
+
 TEST(Replicas, SayWhatTheyTake) {
   const std::filesystem::path model = replicated_model();
   EXPECT_THROW(Engine(model, with_replicas(0)), UsageError);
