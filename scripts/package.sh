@@ -3,7 +3,7 @@
 # what is missing, builds a preset and packs it.
 #
 #   scripts/package.sh                 of the release preset: any x86-64, any GPU from 8.0 on
-#   scripts/package.sh release-sm90    as the tests do
+#   scripts/package.sh quick           as the tests do
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/packages.sh

@@ -27,7 +27,7 @@ _faststream_options() {
         --device --gpus --replicas --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk
         --speculate
         --echo --special --stats
-        --batch -o --output --resume --unordered --strict --logprobs
+        --batch -o --output --resume --part --unordered --strict --logprobs
         --embed --rank --format
         --chat --system --session --messages --tools --documents --template-arg --show-prompt
         --chat-template"

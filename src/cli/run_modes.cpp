@@ -89,6 +89,7 @@ constexpr OptionUse kOptionUses[] = {
     {"--batch", kBatch | kEncoding},
     {"--output", kBatch | kEncoding},
     {"--resume", kBatch},
+    {"--part", kBatch},
     {"--unordered", kBatch, Idle::told},
     {"--strict", kBatch, Idle::told},
     {"--logprobs", kBatch},

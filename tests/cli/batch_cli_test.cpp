@@ -44,6 +44,54 @@ TEST(Batch, GivesTheSameUnorderedAndInAnyNumberOfSlots) {
   EXPECT_EQ(run_batch(input.string(), {"--slots", "1"}).out, ordered);
 }
 
+TEST(Batch, GivesInPartsWhatItGivesAsAWhole) {
+  const fs::path input = file_with("parts.jsonl", "\n" + many_lines(23) + "\n\n");
+  const std::string whole = run_batch(input.string()).out;
+  ASSERT_EQ(split(whole).size(), 23U);
+  for (const int count : {1, 2, 5, 40}) {
+    std::string together;
+    for (int k = 1; k <= count; ++k) {
+      const std::string part = std::to_string(k) + "/" + std::to_string(count);
+      const ProgramResult result = run_batch(input.string(), {"--part", part});
+      EXPECT_EQ(result.exit_code, 0) << result.err;
+      together += result.out;
+    }
+    EXPECT_EQ(together, whole) << count;
+  }
+}
+
+TEST(Batch, ResumesAPartAlone) {
+  const fs::path input = file_with("resumed-part.jsonl", many_lines(12));
+  const std::string output = new_output("resumed-part.out");
+  const auto run_part = [&](const std::string& part) {
+    return run_batch(input.string(), {"-o", output, "--resume", "--part", part});
+  };
+  EXPECT_EQ(run_part("2/3").exit_code, 0);
+  const std::string all = read_file(output);
+  ASSERT_GT(split(all).size(), 2U);
+  std::ofstream(output, std::ios::binary) << all.substr(0, all.size() - 30);
+  EXPECT_EQ(run_part("2/3").exit_code, 0);
+  EXPECT_EQ(read_file(output), all);
+  const ProgramResult other = run_part("1/3");
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_NE(other.err.find("which is in another part of the input"), std::string::npos)
+      << other.err;
+  EXPECT_EQ(read_file(output), all);
+}
+
+TEST(Batch, TakesPartsOfFilesAlone) {
+  const fs::path input = file_with("parts.jsonl", many_lines(3));
+  for (const char* part :
+       {"", "0/2", "3/2", "1", "1/", "/2", "1/2/3", "-1/2", "1/2000000", "a/b"}) {
+    const ProgramResult result = run_batch(input.string(), {"--part", part});
+    EXPECT_EQ(result.exit_code, 2) << part;
+    EXPECT_NE(result.err.find("is not a part K/N"), std::string::npos) << result.err;
+  }
+  const ProgramResult piped = run_batch("/dev/null", {"--part", "1/2"});
+  EXPECT_EQ(piped.exit_code, 2);
+  EXPECT_NE(piped.err.find("--part is of a file"), std::string::npos) << piped.err;
+}
+
 TEST(Batch, DoesNotLetALongAnswerHoldBackOthersIfUnordered) {
   const ProgramResult result = run_batch("-", {"--unordered", "--slots", "2", "--ignore-eos"},
                                          "{\"prompt\":\"a\",\"max_tokens\":200}\n"

@@ -2,7 +2,7 @@
 # Checks a Debian package of FastStream without installing it: unpacks it into build/, runs the programs
 # from there and builds a program with its library. Prints what differs; nothing outside build/ changes.
 #
-#   tests/install/check_package.sh build/release-sm90/faststream_0.1.0_amd64.deb
+#   tests/install/check_package.sh build/release/faststream_0.1.0_amd64.deb
 set -euo pipefail
 (($# == 1)) || { sed -n '2,5s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 package=$(realpath "$1")

@@ -24,6 +24,7 @@
 #include "cli/batch/batch_line.h"
 #include "cli/batch/batch_memory.h"
 #include "cli/batch/batch_output.h"
+#include "cli/batch/batch_part.h"
 #include "cli/batch/batch_progress.h"
 #include "cli/batch/batch_reader.h"
 #include "cli/batch/batch_resume.h"
@@ -83,10 +84,10 @@ void check_done(const DoneLines& done, const LineReader::Line& line, BatchFormat
                   seed_is_given ? parsed.request.sampling.seed : std::nullopt);
 }
 
-// The input, open.
+// The input, open, and the part of it that is to be answered.
 class InputLines {
  public:
-  explicit InputLines(const std::string& path)
+  InputLines(const std::string& path, const BatchPart& part)
       : name_(path == "-" ? "standard input" : path),
         fd_(path == "-" ? STDIN_FILENO : open_file(path, "--batch " + path, O_RDONLY)) {
     struct stat status = {};
@@ -96,12 +97,24 @@ class InputLines {
     if (S_ISDIR(status.st_mode))
       throw Error(name_ + " is a folder; give --batch a file of prompts");
     if (S_ISREG(status.st_mode)) size_ = static_cast<uint64_t>(status.st_size);
+    if (part.count == 1) return;
+    if (!S_ISREG(status.st_mode)) {
+      throw UsageError("--part is of a file, which " + name_ +
+                       " is not; give --batch a file, or each process its own lines");
+    }
+    const off_t offset = lseek(fd(), 0, SEEK_CUR);
+    const uint64_t size = size_ - std::min(size_, static_cast<uint64_t>(offset));
+    begin_ = part.begin(size);
+    end_ = part.end(size);
+    size_ = end_ - begin_;
   }
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] int fd() const { return fd_.number; }
-  // Bytes, if it is a regular file; else 0.
+  // Bytes of the part, if it is a regular file; else 0.
   [[nodiscard]] uint64_t size() const { return size_; }
+  // Whether a line belongs to the part that begins there, in bytes from where the input is read.
+  [[nodiscard]] bool has_line_at(uint64_t begin) const { return begin >= begin_ && begin < end_; }
 
   // What can be known before the model is loaded. Throws Error when a file, from where it is read,
   // is not of a format that a batch can have, or is another one than `done` answers: true when it
@@ -113,6 +126,7 @@ class InputLines {
     std::optional<BatchFormat> format;
     uint64_t n_lines = 0;
     while (!format || n_lines < done.last_line()) {
+      const bool is_ours = has_line_at(reader.position());
       auto line = reader.next();
       if (!line) {
         done.check_end(n_lines);
@@ -125,6 +139,7 @@ class InputLines {
         continue;
       }
       if (!format) format = recognize_batch_format(line->text, name_);
+      if (!is_ours) done.check_other_part(line->number);
       if (done.contains(line->number)) check_done(done, *line, *format, asked);
     }
     lseek(fd(), begin, SEEK_SET);
@@ -145,6 +160,8 @@ class InputLines {
   std::string name_;
   Descriptor fd_;
   uint64_t size_ = 0;
+  uint64_t begin_ = 0;
+  uint64_t end_ = UINT64_MAX;
 };
 
 class BatchRun {
@@ -252,15 +269,20 @@ void BatchRun::feed() {
   uint64_t position = 0;
   uint64_t n_lines = 0;
   while (auto line = reader.next()) {
+    const bool is_ours = input_.has_line_at(position);
     const uint64_t bytes = reader.position() - std::exchange(position, reader.position());
     n_lines = line->number;
     line->text = without_byte_order_mark(line->text, line->number);
     if (!line->too_long && is_blank(line->text)) {
       done_.check_blank(line->number);
-      bytes_passed_ += bytes;
+      if (is_ours) bytes_passed_ += bytes;
       continue;
     }
     if (!format_) format_ = recognize_batch_format(line->text, input_.name());
+    if (!is_ours) {
+      done_.check_other_part(line->number);
+      continue;
+    }
     if (!feed_line(*line, bytes)) return;
   }
   done_.check_end(n_lines);
@@ -401,7 +423,7 @@ BatchCounts BatchRun::counts_now() const {
 
 void batch_command(const BatchOptions& options, const Request& asked,
                    const std::function<LoadedEngine()>& load) {
-  const InputLines input(options.input);
+  const InputLines input(options.input, options.part);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
   DoneLines done;

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/batch/batch_part.h"
 #include "engine/request.h"
 
 namespace CLI {
@@ -14,6 +15,7 @@ namespace faststream::cli {
 struct BatchOptions {
   std::string input;   ///< a file, or "-" for standard input; empty: no batch
   std::string output;  ///< a file; empty: standard output
+  BatchPart part;      ///< of the input
   bool resume = false;
   bool unordered = false;
   bool strict = false;

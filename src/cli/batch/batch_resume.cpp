@@ -202,6 +202,12 @@ void DoneLines::check_blank(uint64_t line) const {
       ", but that line of the input is blank; resume with the input that the former run had");
 }
 
+void DoneLines::check_other_part(uint64_t line) const {
+  if (!contains(line)) return;
+  throw Error(name_ + " has a result of line " + std::to_string(line) +
+              ", which is in another part of the input; resume with the former run's --part");
+}
+
 void DoneLines::check_end(uint64_t last_line) const {
   if (records_.empty() || records_.back().line() <= last_line) return;
   throw Error(name_ + " has a result of line " + std::to_string(records_.back().line()) +

@@ -36,6 +36,8 @@ class DoneLines {
                   std::optional<uint64_t> seed) const;
   /// Throws Error when there is a record of `line`, which is blank in the input.
   void check_blank(uint64_t line) const;
+  /// Throws Error when there is a record of `line`, which is in another part of the input.
+  void check_other_part(uint64_t line) const;
   /// Throws Error when there are records of lines after `last_line`, the input's last one.
   void check_end(uint64_t last_line) const;
 
