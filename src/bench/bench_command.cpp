@@ -269,14 +269,19 @@ class Bench {
                       {"seconds", profile.seconds},
                       {"share_of_time", profile.seconds / sum}});
       if (counted) figures.update(share_figures(profile.work, ceilings_, profile.seconds));
-      report_.add(
-          "operation", figures,
-          format("  %-36s %5lld calls %9.2f us each %6.1f%% of the time%s",
-                 profile.operation.c_str(), static_cast<long long>(profile.calls),
-                 1e6 * profile.seconds / static_cast<double>(profile.calls),
-                 100 * profile.seconds / sum,
-                 counted ? (", " + share_text(profile.work, ceilings_, profile.seconds)).c_str()
-                         : ""));
+      std::string reached;
+      if (counted) reached = ", " + share_text(profile.work, ceilings_, profile.seconds);
+      if (profile.exchanged_bytes > 0) {
+        figures["exchanged_bytes"] = profile.exchanged_bytes;
+        reached = format(", %.1f KB at %.3g GB/s",
+                         1e-3 * profile.exchanged_bytes / static_cast<double>(profile.calls),
+                         1e-9 * profile.exchanged_bytes / profile.seconds);
+      }
+      report_.add("operation", figures,
+                  format("  %-36s %5lld calls %9.2f us each %6.1f%% of the time%s",
+                         profile.operation.c_str(), static_cast<long long>(profile.calls),
+                         1e6 * profile.seconds / static_cast<double>(profile.calls),
+                         100 * profile.seconds / sum, reached.c_str()));
     }
     nlohmann::ordered_json figures = common;
     figures.update({{"seconds_by_operation", sum}, {"seconds", seconds}});

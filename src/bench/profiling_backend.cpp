@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "backend/rank_link.h"
+
 namespace faststream::bench {
 namespace {
 
@@ -51,10 +53,12 @@ StepWork ProfilingBackend::product_work(int64_t rows, const Weight& weight, doub
           .activation_ops = of_weights ? 0 : ops};
 }
 
-void ProfilingBackend::describe(std::string_view details, const StepWork& work) {
+void ProfilingBackend::describe(std::string_view details, const StepWork& work,
+                                double exchanged_bytes) {
   if (!on_) return;
   details_ = ' ' + std::string(details);
   work_ = work;
+  exchanged_bytes_ = exchanged_bytes;
 }
 
 void ProfilingBackend::after(std::string_view operation) {
@@ -65,6 +69,7 @@ void ProfilingBackend::after(std::string_view operation) {
   profile.operation = name;
   ++profile.calls;
   profile.work += std::exchange(work_, {});
+  profile.exchanged_bytes += std::exchange(exchanged_bytes_, 0);
   timed_.push_back(&profile);
 }
 
@@ -132,6 +137,26 @@ void ProfilingBackend::latent_attention(const BatchView& batch, const Matrix& qu
   describe("over " + std::to_string(batch.max_kv_len), work);
   ForwardingBackend::latent_attention(batch, queries, cos_sin, heads, kv, rule, latent_qkv,
                                       latent_sums, out);
+}
+
+void ProfilingBackend::join(RankLink& link, DType sums) {
+  other_ranks_ = link.count() - 1;
+  sums_ = sums;
+  ForwardingBackend::join(link, sums);
+}
+
+void ProfilingBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {
+  const auto bytes = static_cast<double>(share.rows * share.cols) *
+                     static_cast<double>(dtype_size(sums_)) * other_ranks_;
+  describe(std::string(dtype_name(sums_)), {}, bytes);
+  ForwardingBackend::sum_over_ranks(share, output, out);
+}
+
+void ProfilingBackend::gather_columns(const Matrix& m, int64_t each) {
+  const auto bytes =
+      static_cast<double>(m.rows * std::min(each, m.cols)) * static_cast<double>(sizeof(float));
+  describe("f32", {}, bytes * other_ranks_);
+  ForwardingBackend::gather_columns(m, each);
 }
 
 }  // namespace faststream::bench

@@ -18,7 +18,8 @@ struct OperationProfile {
   std::string operation;  ///< with the shape of its weights: "linear 6144 x 4096 int8"
   int64_t calls = 0;
   double seconds = 0;
-  StepWork work;  ///< of products and attention; of others none is counted
+  StepWork work;               ///< of products and attention; of others none is counted
+  double exchanged_bytes = 0;  ///< between this rank and the others, one way
 };
 
 /// Times the operations of another backend, one by one: each begins once the one before is done. So
@@ -50,21 +51,27 @@ class ProfilingBackend final : public ForwardingBackend {
                         const LatentHeads& heads, const KvLayer& kv, const AttentionRule& rule,
                         const Matrix& latent_qkv, const Matrix& latent_sums,
                         const Matrix& out) override;
+  void join(RankLink& link, DType sums) override;
+  void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
+  void gather_columns(const Matrix& m, int64_t each) override;
 
  private:
   /// Of the operation that comes next.
-  void describe(std::string_view details, const StepWork& work);
+  void describe(std::string_view details, const StepWork& work, double exchanged_bytes = 0);
   void after(std::string_view operation) override;
 
   [[nodiscard]] StepWork product_work(int64_t rows, const Weight& weight, double used = 1,
                                       double of = 1) const;
 
   WeightFormat weights_;
+  int other_ranks_ = 0;
+  DType sums_ = DType::f32;
   Buffer ahead_;
   size_t ahead_bytes_;
   bool on_ = false;
   std::string details_;  // of the next operation
   StepWork work_;        // likewise
+  double exchanged_bytes_ = 0;
   std::map<std::string, OperationProfile> profiles_;
   std::vector<OperationProfile*> timed_;  // in order
 };

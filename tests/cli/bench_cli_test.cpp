@@ -26,16 +26,17 @@ namespace {
 
 using nlohmann::json;
 
-ProgramResult bench(const std::vector<std::string>& arguments) {
+ProgramResult bench(const std::vector<std::string>& arguments, const std::string& device = "cpu") {
   std::vector<std::string> command = {"faststream-bench", "--shape", "llama-tiny", "--device",
-                                      "cpu"};
+                                      device};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run_program(command);
 }
 
-std::vector<json> measurements(std::vector<std::string> arguments) {
+std::vector<json> measurements(std::vector<std::string> arguments,
+                               const std::string& device = "cpu") {
   arguments.emplace_back("--json");
-  const ProgramResult result = bench(arguments);
+  const ProgramResult result = bench(arguments, device);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   std::vector<json> objects;
   std::istringstream lines(result.out);
@@ -92,6 +93,30 @@ TEST(Bench, ShowsWhereTheTimeGoes) {
     EXPECT_TRUE(operations.contains(name)) << name;
   }
   EXPECT_EQ(objects.back().at("measurement"), "profile");
+}
+
+TEST(Bench, ShowsWhatRanksExchange) {
+  const std::vector<json> objects =
+      measurements({"--prompt", "20", "--sequences", "3", "--generate", "4", "--repeat", "1",
+                    "--profile", "--dtype", "f32"},
+                   "cpu,cpu,cpu");
+  constexpr double kOthers = 2;
+  constexpr double kWidth = 64;  // of llama-tiny's rows
+  int n_sums = 0;
+  for (const json& object : objects) {
+    if (object.at("measurement") != "operation") continue;
+    const bool is_sum = object.at("operation") == "sum over ranks f32";
+    EXPECT_EQ(object.contains("exchanged_bytes"),
+              is_sum || object.at("operation") == "gather_columns f32")
+        << object;
+    if (!is_sum) continue;
+    const auto calls = object.at("calls").get<double>();
+    // Of a prompt the last sum is of the last token alone.
+    const double rows = object.at("of") == "decode" ? 3 * calls : 20 * (calls - 1) + 1;
+    EXPECT_EQ(object.at("exchanged_bytes").get<double>(), rows * kWidth * sizeof(float) * kOthers);
+    ++n_sums;
+  }
+  EXPECT_EQ(n_sums, 2);
 }
 
 TEST(Bench, RunsRequestsOfMixedLengthsThroughTheScheduler) {
