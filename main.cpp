@@ -11,7 +11,8 @@ int main(int argc, char** argv) {
       "faststream-run", argc, argv,
       [&](CLI::App& app) { faststream::cli::add_run_options(app, options); },
       [&] {
-        faststream::run_in_processes(options.engine,
-                                     [&] { faststream::cli::run_command(options); });
+        const auto run = [&] { faststream::cli::run_command(options); };
+        if (options.batch.part.count > 1) return run();  // as the processes of other parts do
+        faststream::run_in_processes(options.engine, run);
       });
 }

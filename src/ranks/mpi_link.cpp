@@ -31,6 +31,9 @@ int started_processes() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"}) {
     if (const char* value = std::getenv(name)) return std::max(1, std::atoi(value));
   }
+  // Slurm's srun, where it gives the processes of a step a place in MPI.
+  const char* const tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  if (tasks != nullptr && std::getenv("PMIX_RANK") != nullptr) return std::max(1, std::atoi(tasks));
   return 1;
 }
 
