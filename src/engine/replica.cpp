@@ -388,7 +388,13 @@ void Replica::step() {
 // of which may be in the step that runs.
 void Replica::deliver() {
   const Job::Clock::time_point now = Job::Clock::now();
-  for (const Scheduler::Outcome& outcome : std::exchange(outcomes_, {})) {
+  std::vector<Scheduler::Outcome> outcomes = std::exchange(outcomes_, {});
+  // Where there are a thousand others, each of which takes its time, who waits for an answer's
+  // beginning waits for none of them.
+  std::ranges::stable_partition(outcomes, [](const Scheduler::Outcome& outcome) {
+    return outcome.has_token && !static_cast<const Part&>(*outcome.entry).job->first_token;
+  });
+  for (const Scheduler::Outcome& outcome : outcomes) {
     auto& part = static_cast<Part&>(*outcome.entry);
     if (!part.job->started) part.job->started = now;
     if (!outcome.error.empty()) {

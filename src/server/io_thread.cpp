@@ -1,5 +1,6 @@
 #include "server/io_thread.h"
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <exception>
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval(250);
 constexpr size_t kMuch = 1024;  // what is posted and not taken
+constexpr size_t kAtOnce =
+    64;  // of that, before connections that have sent something are looked at
 
 }  // namespace
 
@@ -57,19 +60,33 @@ void IoThread::post(std::unique_lock<std::mutex> lock, std::function<void()> wor
   if (first) boost::asio::post(context_, [this] { take_posted(); });
 }
 
+// Takes a part of it: what a step of an engine brings to a thousand connections is no reason for
+// the next request to wait.
 void IoThread::take_posted() {
-  std::vector<std::function<void()>> work;
-  {
-    const std::lock_guard lock(mutex_);
-    work.swap(posted_);
+  if (next_ == work_.size()) {
+    work_.clear();
+    next_ = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      work_.swap(posted_);
+    }
+    taken_.notify_all();
   }
-  taken_.notify_all();
-  for (const auto& one : work) {
+  const size_t end = std::min(work_.size(), next_ + kAtOnce);
+  for (; next_ < end; ++next_) {
+    const std::function<void()> one = std::move(work_[next_]);
     try {
       one();
     } catch (const std::exception&) {  // no memory, of one connection: others go on
     }
   }
+  const bool has_more = next_ < work_.size() || has_posted();
+  if (has_more) boost::asio::post(context_, [this] { take_posted(); });
+}
+
+bool IoThread::has_posted() const {
+  const std::lock_guard lock(mutex_);
+  return !posted_.empty();
 }
 
 void IoThread::look_at_deadlines() {

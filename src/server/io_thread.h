@@ -5,6 +5,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -45,13 +46,16 @@ class IoThread {
   void post(std::unique_lock<std::mutex> lock, std::function<void()> work);
   void run();
   void take_posted();
+  [[nodiscard]] bool has_posted() const;
   void look_at_deadlines();
 
   boost::asio::io_context context_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> guard_;
   boost::asio::steady_timer timer_;
   std::unordered_set<Connection*> connections_;
-  std::mutex mutex_;
+  std::vector<std::function<void()>> work_;  // that was posted, and what of it comes next
+  size_t next_ = 0;
+  mutable std::mutex mutex_;
   std::condition_variable taken_;
   // Guarded by mutex_:
   std::vector<std::function<void()>> posted_;
