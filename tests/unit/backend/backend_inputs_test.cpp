@@ -117,6 +117,7 @@ TEST_P(BackendInputs, AreNormalizedAsByNormForEveryKindAndShape) {
     check(*backend, {WeightFormat::bf16, NormKind::rms, 1, 8208});
     // A GPU has them in registers, or not.
     for (const int64_t inputs : {4112, 8208, 16400, 28672}) {
+      if (kSanitized && inputs > 8208) break;
       check(*backend, {WeightFormat::int8, NormKind::rms, 2, inputs});
     }
   }

@@ -11,6 +11,7 @@
 #include "bench/random_model.h"
 #include "support/error.h"
 #include "unit/backend/test_backends.h"
+#include "unit/effort.h"
 #include "unit/engine/logits_distance.h"
 #include "unit/engine/model_shapes.h"
 
@@ -63,10 +64,15 @@ class RunnerTest : public testing::TestWithParam<std::string> {
     backend_ = make_test_backend(GetParam());
     FASTSTREAM_REQUIRE_BACKEND(backend_);
   }
+  // The plain backend is tested with sanitizers by what other tests compare with it.
+  static bool is_slow() { return kSanitized && GetParam() == "reference"; }
+  static constexpr const char* kIsSlow = "too slow with sanitizers";
+
   std::unique_ptr<Backend> backend_;
 };
 
 TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
+  if (is_slow()) GTEST_SKIP() << kIsSlow;
   for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32),
                                    hybrid_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
@@ -251,6 +257,7 @@ void expect_same_logits_after_a_long_context(ModelConfig shape, Backend& backend
 }
 
 TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
+  if (is_slow()) GTEST_SKIP() << kIsSlow;
   for (const int head_dim : {64, 128}) {
     const ModelConfig shape = plain_decoder({.n_layers = 2,
                                              .hidden = 128,
@@ -265,10 +272,12 @@ TEST_P(RunnerTest, GivesATokenAfterALongContextTheSameLogitsInABatch) {
 }
 
 TEST_P(RunnerTest, GivesATokenOfAHybridTheSameLogitsInABatch) {
+  if (is_slow()) GTEST_SKIP() << kIsSlow;
   expect_same_logits_after_a_long_context(even_hybrid_shape(), *backend_, GetParam() == "cuda");
 }
 
 TEST_P(RunnerTest, GivesATokenOfARichDecoderTheSameLogitsInABatch) {
+  if (is_slow()) GTEST_SKIP() << kIsSlow;
   const bool is_cuda = GetParam() == "cuda";
   expect_same_logits_after_a_long_context(even_rich_shape(128, 64), *backend_, is_cuda);
   // Rows that several warps share.
