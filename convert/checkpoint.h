@@ -54,6 +54,17 @@ struct BlockScaling {
   float addend = 0;
 };
 
+/// What an adapter of low rank makes of a matrix, or of a vector as a matrix of one row: the base
+/// with scale · left · right added, in float32.
+struct LowRankUpdate {
+  std::shared_ptr<const SourceTensor> base = nullptr;   ///< the tensor without it
+  std::shared_ptr<const SourceTensor> left = nullptr;   ///< [rows, rank]; null: ones
+  std::shared_ptr<const SourceTensor> right = nullptr;  ///< [rank, columns]
+  float scale = 1;
+  /// [rows, 1] or [1, columns]: each row of the sum, or each column, then gets this Euclidean norm.
+  std::shared_ptr<const SourceTensor> magnitudes = nullptr;
+};
+
 /// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps, unless it says
 /// otherwise.
 struct SourceTensor {
@@ -68,6 +79,8 @@ struct SourceTensor {
   std::shared_ptr<const PackedNumbers> packed = nullptr;
   /// What makes values of the numbers; null: they are the values.
   std::shared_ptr<const BlockScaling> scaling = nullptr;
+  /// What its values become, in place of all that is said here but the shape; null: they stay.
+  std::shared_ptr<const LowRankUpdate> update = nullptr;
 
   /// Of the tensor as one matrix, whose rows have all but the last dimension.
   [[nodiscard]] int64_t columns() const { return shape.empty() ? 1 : shape.back(); }

@@ -136,6 +136,7 @@ void set_rules(ModelConfig& config, WeightFormat most, const FormatsOfKinds& kin
 
 std::optional<WeightFormat> held_format(const Checkpoint& checkpoint, const SourceTensor& tensor) {
   using enum WeightFormat;
+  if (tensor.update) return std::nullopt;
   if (!tensor.scaling) {
     if (tensor.packed != nullptr) return std::nullopt;
     if (tensor.format->name == "Q4_0") return int4_g32;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "convert/weights/elements.h"
+#include "convert/weights/low_rank_update.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -255,6 +256,7 @@ void scale(const Checkpoint& checkpoint, const BlockScaling& scaling, int64_t ma
 void read_block(const Checkpoint& checkpoint, const SourceTensor& tensor, const MatrixBlock& block,
                 std::span<float> out, std::vector<std::byte>& raw) {
   if (out.empty()) return;
+  if (tensor.update) return read_updated_block(checkpoint, tensor, block, out, raw);
   read_numbers(checkpoint, tensor, block, out, raw);
   if (!tensor.scaling) return;
   if (tensor.scaling->rows > 0) {
