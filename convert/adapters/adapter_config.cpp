@@ -23,7 +23,6 @@ struct Variant {
   std::string_view what;
 };
 constexpr auto kVariants = std::to_array<Variant>({
-    {"target_parameters", "factors of tensors that are no modules'"},
     {"trainable_token_indices", "rows of the embedding for single tokens"},
     {"layer_replication", "layers that are there twice"},
     {"use_qalora", "QA-LoRA"},

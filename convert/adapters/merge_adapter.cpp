@@ -79,9 +79,10 @@ struct AdapterTensors {
   std::map<std::string, SourceTensor> whole;
 };
 
-void erase_part(std::string& name, std::string_view part) {
-  const size_t at = name.find(part);
-  if (at != std::string::npos) name.erase(at, part.size());
+constexpr std::string_view kBaseLayer = ".base_layer";
+
+void erase_parts(std::string& name, std::string_view part) {
+  for (size_t at = 0; (at = name.find(part, at)) != std::string::npos;) name.erase(at, part.size());
 }
 
 void sort_in(const Checkpoint& weights, SourceTensor tensor, AdapterTensors& adapter) {
@@ -96,8 +97,8 @@ void sort_in(const Checkpoint& weights, SourceTensor tensor, AdapterTensors& ada
     return;
   }
   // A module that the adapter has whole, or, beside factors, as it was when these were trained.
-  erase_part(name, ".modules_to_save");
-  erase_part(name, ".base_layer");
+  erase_parts(name, ".modules_to_save");
+  erase_parts(name, kBaseLayer);
   if (name.find(".lora_") != std::string::npos) {
     refuse(weights, tensor, "is of a kind of adapters that cannot be merged");
   }
@@ -168,6 +169,17 @@ std::shared_ptr<const SourceTensor> turned(SourceTensor matrix) {
   return std::make_shared<const SourceTensor>(std::move(matrix));
 }
 
+// Of a tensor whose elements lie one by one: `rows` lines of so many elements from that at `first`
+// on, of each every step-th.
+std::shared_ptr<const SourceTensor> part_of(const SourceTensor& tensor, int64_t first, int64_t rows,
+                                            int64_t columns, int64_t step = 1) {
+  SourceTensor part = tensor;
+  part.offset += tensor.format->bytes(first);
+  part.shape = {rows, columns};
+  part.step = step;
+  return std::make_shared<const SourceTensor>(std::move(part));
+}
+
 class Merger {
  public:
   Merger(AdapterConfig config, const AdaptedModel& model, MergedAdapter& merged)
@@ -185,6 +197,8 @@ class Merger {
   void check_rank(const std::string& module, const SourceTensor& a, const SourceTensor& b);
   void change_matrix(const std::string& name, const std::string& module, ModuleFactors& factors);
   void change_bias(const std::string& name, SourceTensor bias, float scale);
+  void change_experts(const std::string& module, const std::vector<ExpertMatrices>& known,
+                      const ModuleFactors& factors);
   void update(const std::string& name, LowRankUpdate update);
 
   AdapterConfig config_;
@@ -225,6 +239,12 @@ void Merger::replace(const std::string& name, SourceTensor tensor) {
 
 void Merger::change(const std::string& module, ModuleFactors factors) {
   const std::vector<const SourceTensor*> tensors = factors.tensors();
+  std::string inner = module;  // several parameters of a module are wrapped one around the other
+  erase_parts(inner, kBaseLayer);
+  if (const auto experts = model_.experts(inner); !experts.empty()) {
+    for (const SourceTensor* tensor : tensors) require_finite(model_.weights, *tensor);
+    return change_experts(inner, experts, factors);
+  }
   const std::string name = target(module + ".weight", *tensors.front());
   if (name.empty()) {
     merged_.left_out += tensors.size();
@@ -261,7 +281,6 @@ void Merger::change_matrix(const std::string& name, const std::string& module,
     refuse(any, "is beside other factors of its matrix");
   check_rank(module, *a, *b);
   const SourceTensor& matrix = *model_.weights.find(name);
-  require_values(model_.weights, matrix);
   const int64_t in = a->shape[1];
   const int64_t out = b->shape[0];
   const bool may_be_plain = matrix.shape == std::vector{out, in} && !is_embedding;
@@ -290,8 +309,11 @@ void Merger::change_matrix(const std::string& name, const std::string& module,
         shaped(*std::move(factors.magnitudes),
                transposed ? std::vector<int64_t>{1, out} : std::vector<int64_t>{out, 1});
   }
-  change.left = transposed ? turned(*std::move(a)) : shaped(*b, b->shape);
-  change.right = transposed ? turned(*std::move(b)) : shaped(*a, a->shape);
+  if (transposed) {
+    change.factors = {{turned(*std::move(a)), turned(*std::move(b))}};
+  } else {
+    change.factors = {{shaped(*b, b->shape), shaped(*a, a->shape)}};
+  }
   update(name, std::move(change));
 }
 
@@ -300,14 +322,66 @@ void Merger::change_bias(const std::string& name, SourceTensor bias, float scale
   if (bias.shape.size() != 1 || bias.shape != known.shape)
     refuse_shape(model_.weights, bias, known);
   const int64_t n = bias.shape[0];
-  update(name, {.right = shaped(std::move(bias), {1, n}), .scale = scale});
+  update(name, {.factors = {{nullptr, shaped(std::move(bias), {1, n})}}, .scale = scale});
+}
+
+// A [experts · rank, in] has the ranks of one expert after those of another, B [out, rank ·
+// experts] the experts of one rank.
+void Merger::change_experts(const std::string& module, const std::vector<ExpertMatrices>& known,
+                            const ModuleFactors& factors) {
+  const SourceTensor& any = *factors.tensors().front();
+  if (!factors.a || !factors.b || factors.tensors().size() != 2) {
+    refuse(any, "is of experts, whose adapters have two factors");
+  }
+  const SourceTensor& a = *factors.a;
+  const SourceTensor& b = *factors.b;
+  for (const SourceTensor* factor : {&a, &b}) {
+    if (factor->transposed || factor->format->block_elements != 1 || factor->packed) {
+      refuse(*factor, "lies in columns; save it as safetensors");
+    }
+  }
+  const int64_t ranks = a.shape.empty() ? 0 : a.shape[0];
+  const auto fit = [&](int64_t out, int64_t in) {
+    return a.shape == std::vector{ranks, in} && b.shape == std::vector{out, ranks};
+  };
+  for (const ExpertMatrices& experts : known) {
+    const std::string parameter = module + "." + experts.parameter;
+    const int64_t rank = config_.rank_of(parameter);
+    if (ranks % experts.count != 0 || ranks / experts.count != rank) continue;
+    const bool is_joined = !experts.joined.empty();
+    const bool transposed = is_joined && fit(experts.in, experts.out) &&
+                            (experts.in != experts.out || model_.is_transposed(experts.joined));
+    if (!transposed && !fit(experts.out, experts.in)) continue;
+    merged_.least_rank = merged_.most_rank == 0 ? rank : std::min(merged_.least_rank, rank);
+    merged_.most_rank = std::max(merged_.most_rank, rank);
+    LowRankUpdate of_joined{.scale = config_.scale_of(parameter)};
+    for (int64_t e = 0; e < experts.count; ++e) {
+      const auto right = part_of(a, e * rank * a.shape[1], rank, a.shape[1]);
+      if (transposed) {
+        of_joined.factors.push_back(
+            {turned(*right), turned(*part_of(b, e, b.shape[0], rank, experts.count))});
+      } else if (is_joined) {
+        of_joined.factors.push_back({part_of(b, e, b.shape[0], rank, experts.count), right});
+      } else {
+        for (const auto& [name, first, count] : experts.of_experts[static_cast<size_t>(e)]) {
+          const auto left = part_of(b, first * ranks + e, count, rank, experts.count);
+          update(name, {.factors = {{left, right}}, .scale = of_joined.scale});
+        }
+      }
+    }
+    if (is_joined) update(experts.joined, std::move(of_joined));
+    return;
+  }
+  refuse_shape(
+      model_.weights, a, b,
+      ", or there are no experts of these shapes and the rank of " + std::string(kConfigFile));
 }
 
 void Merger::update(const std::string& name, LowRankUpdate update) {
+  require_values(model_.weights, *model_.weights.find(name));
   SourceTensor tensor = model_.weights.take(name);
   update.base = std::make_shared<const SourceTensor>(tensor);
   tensor.update = std::make_shared<const LowRankUpdate>(std::move(update));
-  tensor.scaling = nullptr;  // the base has it
   model_.weights.add_tensor(std::move(tensor), name);
   ++merged_.changed;
 }

@@ -33,11 +33,10 @@ void add_product(int64_t rows, int64_t rank, int64_t columns, const float* left,
   }
 }
 
-// The block of the tensor with scale · left · right.
-void read_sum(const Checkpoint& checkpoint, const LowRankUpdate& update, const MatrixBlock& block,
-              std::span<float> out, Raw& raw) {
-  read_block(checkpoint, *update.base, block, out, raw);
-  const int64_t rank = update.right->matrix_rows();
+// Adds scale · left · right to a block of one matrix.
+void add_factors(const Checkpoint& checkpoint, const LowRankFactors& factors, float scale,
+                 const MatrixBlock& block, std::span<float> out, Raw& raw) {
+  const int64_t rank = factors.right->matrix_rows();
   const int64_t piece =
       std::clamp<int64_t>(kMostOfFactor / std::max(block.rows, block.columns), 1, rank);
   std::vector<float> left;
@@ -47,14 +46,33 @@ void read_sum(const Checkpoint& checkpoint, const LowRankUpdate& update, const M
     const int64_t n = std::min(piece, rank - first);
     left.assign(static_cast<size_t>(block.rows * n), 1.0F);
     right.resize(static_cast<size_t>(n * block.columns));
-    if (update.left) {
-      read_block(checkpoint, *update.left, {block.first_row, block.rows, first, n}, left, raw);
+    if (factors.left) {
+      read_block(checkpoint, *factors.left, {block.first_row, block.rows, first, n}, left, raw);
     }
-    read_block(checkpoint, *update.right, {first, n, block.first_column, block.columns}, right,
+    read_block(checkpoint, *factors.right, {first, n, block.first_column, block.columns}, right,
                raw);
     add_product(block.rows, n, block.columns, left.data(), right.data(), product.data());
   }
-  for (size_t i = 0; i < out.size(); ++i) out[i] += update.scale * product[i];
+  for (size_t i = 0; i < out.size(); ++i) out[i] += scale * product[i];
+}
+
+// The block of the base with what is added to each matrix that it has rows of.
+void read_sum(const Checkpoint& checkpoint, const LowRankUpdate& update, const MatrixBlock& block,
+              std::span<float> out, Raw& raw) {
+  read_block(checkpoint, *update.base, block, out, raw);
+  const int64_t matrix_rows = update.base->matrix_rows();
+  const int64_t end = block.first_row + block.rows;
+  for (int64_t row = block.first_row; row < end;) {
+    const int64_t matrix = row / matrix_rows;
+    const int64_t n = std::min(end, (matrix + 1) * matrix_rows) - row;
+    const MatrixBlock of_matrix{row % matrix_rows, n, block.first_column, block.columns};
+    const std::span<float> rows =
+        out.subspan(static_cast<size_t>((row - block.first_row) * block.columns),
+                    static_cast<size_t>(n * block.columns));
+    add_factors(checkpoint, update.factors[static_cast<size_t>(matrix)], update.scale, of_matrix,
+                rows, raw);
+    row += n;
+  }
 }
 
 // What a length is multiplied with to become the magnitude; of zeros nothing else can be made.

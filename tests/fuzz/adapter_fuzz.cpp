@@ -46,8 +46,11 @@ class Folder {
     const nlohmann::json header = {
         {"a.weight", {{"dtype", "F32"}, {"shape", {4, 6}}, {"data_offsets", {0, 96}}}},
         {"a.bias", {{"dtype", "F32"}, {"shape", {4}}, {"data_offsets", {96, 112}}}},
-        {"b.weight", {{"dtype", "BF16"}, {"shape", {4, 4}}, {"data_offsets", {112, 144}}}}};
-    write_safetensors(path_ / "model.safetensors", header.dump(), std::string(144, '\x3c'));
+        {"b.weight", {{"dtype", "BF16"}, {"shape", {4, 4}}, {"data_offsets", {112, 144}}}},
+        {"c.all", {{"dtype", "BF16"}, {"shape", {2, 3, 5}}, {"data_offsets", {144, 204}}}},
+        {"c.0.weight", {{"dtype", "BF16"}, {"shape", {4, 4}}, {"data_offsets", {204, 236}}}},
+        {"c.1.weight", {{"dtype", "BF16"}, {"shape", {4, 4}}, {"data_offsets", {236, 268}}}}};
+    write_safetensors(path_ / "model.safetensors", header.dump(), std::string(268, '\x3c'));
   }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
@@ -80,11 +83,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     model.find = [&](const std::string& name) {
       return weights.find(name) != nullptr ? name : std::string();
     };
+    model.experts = [](const std::string& module) -> std::vector<ExpertMatrices> {
+      if (module != "c") return {};
+      return {{.parameter = "all", .out = 3, .in = 5, .count = 2, .joined = "c.all"},
+              {.parameter = "each",
+               .out = 4,
+               .in = 4,
+               .count = 2,
+               .of_experts = {{{"c.0.weight", 0, 4}}, {{"c.1.weight", 0, 4}}}}};
+    };
     model.is_left_out = [](const std::string& name) { return name.starts_with("vision"); };
     model.is_shared = [](const std::string&) { return false; };
     model.is_transposed = [](const std::string& name) { return name == "b.weight"; };
     static_cast<void>(merge_adapter(folder.path(), files, model));
-    if (weights.tensors().size() != 3) std::abort();
+    if (weights.tensors().size() != 6) std::abort();
     std::vector<std::byte> raw;
     for (const auto& [name, tensor] : weights.tensors()) {
       std::vector<float> values(static_cast<size_t>(tensor.elements()));

@@ -46,6 +46,16 @@ def phi3():
     return transformers.Phi3ForCausalLM(transformers.Phi3Config(**SIZES))
 
 
+def mixtral():
+    return transformers.MixtralForCausalLM(transformers.MixtralConfig(
+        **SIZES, num_local_experts=3, num_experts_per_tok=2))
+
+
+def gpt_oss():
+    return transformers.GptOssForCausalLM(transformers.GptOssConfig(
+        **{**SIZES, "intermediate_size": 16}, head_dim=4, num_local_experts=3, num_experts_per_tok=2))
+
+
 def gpt2():
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=VOCAB, n_embd=16, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2))
@@ -88,6 +98,13 @@ VARIANTS = [
      [dict(r=2, lora_alpha=5, target_modules=["q_proj", "k_proj", "v_proj"], bias="all", lora_bias=True)], {}),
     ("text_model", "the text model of a multimodal one, and modules of what is left out", llava,
      [dict(r=2, lora_alpha=4, target_modules=["q_proj", "down_proj", "fc1"])], {}),
+    ("experts", "parameters of experts and a router, which are tensors of each expert under other names", mixtral,
+     [dict(r=2, lora_alpha=3, target_modules=["q_proj"], rank_pattern={r".*\.gate_up_proj": 4},
+           alpha_pattern={r".*\.gate_up_proj": 5},
+           target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj", "mlp.gate.weight"])], {}),
+    ("joined_experts", "parameters of experts that are [experts, in, out], one of them square", gpt_oss,
+     [dict(r=2, lora_alpha=3, target_modules=["q_proj"],
+           target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])], {}),
 ]
 
 
@@ -129,6 +146,10 @@ def save_adapter(model, name, folder, dtype, as_pytorch):
     shutil.move(saved / name if (saved / name).exists() else saved, folder)
     shutil.rmtree(saved, ignore_errors=True)
     (folder / "README.md").unlink(missing_ok=True)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    for key in ("target_modules", "target_parameters"):  # sets, in no order
+        config[key] = config[key] and sorted(config[key])
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
     if as_pytorch:
         tensors = safetensors.torch.load_file(folder / "adapter_model.safetensors")
         torch.save(tensors, folder / "adapter_model.bin")
