@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "convert/families/modules.h"
 #include "convert/gguf/gguf_file.h"
 #include "convert/gguf/gguf_model.h"
 #include "convert/huggingface/answers_from_hf.h"

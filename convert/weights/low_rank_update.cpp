@@ -91,15 +91,22 @@ void scale_rows(std::span<const float> magnitudes, int64_t columns, std::span<fl
 }
 
 // Of a block with whole columns.
-void scale_columns(std::span<const float> magnitudes, std::span<float> values) {
+void scale_columns(std::span<const float> magnitudes, int64_t rows, std::span<float> values) {
   const size_t columns = magnitudes.size();
+  const auto row_of = [&](int64_t row) {
+    return values.subspan(static_cast<size_t>(row) * columns, columns);
+  };
   std::vector<double> squares(columns);
-  for (size_t i = 0; i < values.size(); ++i) {
-    squares[i % columns] += double{values[i]} * values[i];
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::span<const float> of_row = row_of(row);
+    for (size_t c = 0; c < columns; ++c) squares[c] += double{of_row[c]} * of_row[c];
   }
   std::vector<float> factors(columns);
   for (size_t c = 0; c < columns; ++c) factors[c] = factor_of(magnitudes[c], squares[c]);
-  for (size_t i = 0; i < values.size(); ++i) values[i] *= factors[i % columns];
+  for (int64_t row = 0; row < rows; ++row) {
+    const std::span<float> of_row = row_of(row);
+    for (size_t c = 0; c < columns; ++c) of_row[c] *= factors[c];
+  }
 }
 
 }  // namespace
@@ -129,7 +136,7 @@ void read_updated_block(const Checkpoint& checkpoint, const SourceTensor& tensor
   } else {
     read_block(checkpoint, *update.magnitudes, {0, 1, whole.first_column, whole.columns},
                magnitudes, raw);
-    scale_columns(magnitudes, values);
+    scale_columns(magnitudes, whole.rows, values);
   }
   for (int64_t row = 0; row < block.rows; ++row) {
     const int64_t from = (block.first_row - whole.first_row + row) * whole.columns +

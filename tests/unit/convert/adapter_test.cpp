@@ -13,6 +13,7 @@
 #include "convert/quantized/module_tensors.h"
 #include "convert/weights/read_values.h"
 #include "golden/golden_data.h"
+#include "model_file/model_file.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
 
