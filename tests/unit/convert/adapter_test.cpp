@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert/adapters/adapter_config.h"
+#include "convert/calibration/calibrate.h"
 #include "convert/pipeline.h"
 #include "convert/quantized/module_tensors.h"
 #include "convert/weights/read_values.h"
@@ -260,6 +261,26 @@ TEST_F(Adapters, ChangeQuantizedMatrices) {
   const ModelFile file = ModelFile::open(options.output);
   EXPECT_EQ(file.find("layers.0.attention_qkv")->dtype, DType::bf16);
   EXPECT_EQ(file.header()["provenance"]["adapters"], json({"lora"}));
+}
+
+TEST_F(Adapters, CountWhereActivationsAreMeasured) {
+  const TensorId measured{TensorKind::attention_out, 0};
+  const auto mean_squares = [&](const std::vector<fs::path>& adapters) {
+    ConvertOptions options;
+    options.checkpoint = folder_ / "model";
+    options.adapters = adapters;
+    options.format = WeightFormat::int4;
+    return calibrate(options, {.device = "cpu"}).find(measured, 0)->mean_squares;
+  };
+  TestTensors tensors = factors("model.layers.0.self_attn.v_proj", 8, 16, 2);
+  write_adapter(tensors);
+  const std::vector<float> with_adapter = mean_squares({folder_ / "lora"});
+  TestTensors merged = base_;
+  merged.at("model.layers.0.self_attn.v_proj.weight").values =
+      values(open(), "model.layers.0.self_attn.v_proj.weight");
+  EXPECT_NE(mean_squares({}), with_adapter);
+  write_hf_folder(folder_ / "model", tiny_config(), merged);
+  EXPECT_EQ(mean_squares({}), with_adapter);
 }
 
 TEST_F(Adapters, AreRefusedWhereTheModelHasNoSuchTensor) {
