@@ -54,6 +54,22 @@ struct BlockScaling {
   float addend = 0;
 };
 
+/// Two matrices whose product is one of low rank.
+struct LowRankFactors {
+  std::shared_ptr<const SourceTensor> left = nullptr;   ///< [rows, rank]; null: ones
+  std::shared_ptr<const SourceTensor> right = nullptr;  ///< [rank, columns]
+};
+
+/// What an adapter of low rank makes of a tensor: scale · left · right is added to each of its
+/// matrices, of which a vector is one of one row, in float32.
+struct LowRankUpdate {
+  std::shared_ptr<const SourceTensor> base = nullptr;  ///< the tensor without it
+  std::vector<LowRankFactors> factors = {};            ///< of each matrix
+  float scale = 1;
+  /// [rows, 1] or [1, columns]: each row of the sum, or each column, then gets this Euclidean norm.
+  std::shared_ptr<const SourceTensor> magnitudes = nullptr;
+};
+
 /// A tensor as it lies in a checkpoint: row-major, little-endian, without gaps, unless it says
 /// otherwise.
 struct SourceTensor {
@@ -64,10 +80,15 @@ struct SourceTensor {
   uint64_t offset = 0;  ///< of the first byte in that file
   /// The file has the columns of the matrix one after the other, not its rows.
   bool transposed = false;
+  /// The file has so many elements for each of a row (or of a column, if transposed), the first of
+  /// which is the tensor's.
+  int64_t step = 1;
   /// How numbers lie in words, if they are not elements of `format`.
   std::shared_ptr<const PackedNumbers> packed = nullptr;
   /// What makes values of the numbers; null: they are the values.
   std::shared_ptr<const BlockScaling> scaling = nullptr;
+  /// What its values become, in place of all that is said here but the shape; null: they stay.
+  std::shared_ptr<const LowRankUpdate> update = nullptr;
 
   /// Of the tensor as one matrix, whose rows have all but the last dimension.
   [[nodiscard]] int64_t columns() const { return shape.empty() ? 1 : shape.back(); }

@@ -61,6 +61,9 @@ nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
        {{"source", source_name(path)},
         {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
   };
+  for (const MergedAdapter& adapter : source.adapters) {
+    header["provenance"]["adapters"].push_back(adapter.name);
+  }
   if (source.encoder_tokenizer) {
     header[kEncoderTokenizer] = tokenizer_config_to_json(source.encoder_tokenizer->config);
   }
@@ -283,7 +286,7 @@ void check_output(const ConvertOptions& options) {
 }
 
 SourceModel open_source(const ConvertOptions& options) {
-  SourceModel source = open_source_model(options.checkpoint, options.tokenizer);
+  SourceModel source = open_source_model(options.checkpoint, options.tokenizer, options.adapters);
   if (options.no_mtp) leave_out_predictors(source);
   validate(source.config, source.weights.name());  // whatever changed it since it was described
   return source;
@@ -406,6 +409,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.n_tensors = specs.size();
   report.bits_a_weight = sizes_of(plans).bits_a_weight;
   report.left_out = source.left_out;
+  report.adapters = source.adapters;
   report.predictors = source.predictors;
   report.untaken_settings = source.untaken_settings;
   report.chat_template_fault = source.chat_template_fault;
@@ -424,6 +428,9 @@ void print_report(const ConvertReport& report, std::ostream& out) {
        << (report.source_files == 1 ? " file in " : " files in ") << std::fixed
        << std::setprecision(report.seconds < 10 ? 2 : 0) << report.seconds << " s, "
        << format_bytes(speed) << "/s\n";
+  for (const MergedAdapter& adapter : report.adapters) {
+    text << "merged: " << to_text(adapter) << '\n';
+  }
   if (!report.predictors.empty()) {
     text << "kept to predict further tokens: " << to_text(report.predictors)
          << " (--no-mtp leaves them out)\n";

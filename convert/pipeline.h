@@ -38,6 +38,7 @@ struct ConvertOptions {
   /// What matrices are multiplied with, for those that are quantized; null: it is not known.
   std::shared_ptr<const ActivationStatistics> statistics = {};
   std::optional<std::filesystem::path> imatrix = {};  ///< llama.cpp's file that says it instead
+  std::vector<std::filesystem::path> adapters = {};   ///< folders, merged into the weights in turn
   bool no_mtp = false;                                ///< leave out what predicts further tokens
   bool force = false;                                 ///< overwrite `output`
   bool show_progress = false;                         ///< on a terminal
@@ -72,15 +73,16 @@ struct ConvertReport {
   size_t rounded = 0;                   ///< those with a few values that their format has not
   size_t decoded = 0;                   ///< and those that no format holds
   std::vector<LeftOut> left_out;        ///< of the checkpoint
+  std::vector<MergedAdapter> adapters;  ///< in the order in which they were merged
   std::vector<LeftOut> predictors;      ///< kept, which predict further tokens
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };
 
 /// Converts; memory stays below 1.5 GB for any checkpoint. Throws Error when the checkpoint cannot
-/// be converted (see open_source_model), a weight is NaN, infinite or too large for the type, the
-/// output is one of the files it is made from, or cannot be written; UsageError when options
-/// contradict each other. No file is left behind then.
+/// be converted (see open_source_model), an adapter cannot be merged, a weight is NaN, infinite or
+/// too large for the type, the output is one of the files it is made from, or cannot be written;
+/// UsageError when options contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
 
 /// Throws Error when there is a file of the output's name that must not be overwritten: before

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 
+#include "convert/families/modules.h"
 #include "convert/gguf/gguf_file.h"
 #include "convert/gguf/gguf_model.h"
 #include "convert/huggingface/answers_from_hf.h"
@@ -34,13 +35,14 @@ bool is_model_file(const InputFile& file) {
   return magic == layout::kMagic;
 }
 
-SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokenizer,
+                     std::span<const fs::path> adapters) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (!fs::exists(status)) {
     throw Error(path.string() + ": there is no such checkpoint; check the path");
   }
-  if (fs::is_directory(status)) return open_hf_folder(path, tokenizer);
+  if (fs::is_directory(status)) return open_hf_folder(path, tokenizer, adapters);
   if (path.extension() == ".safetensors") {
     throw Error(path.string() +
                 ": holds weights only; give the folder that also has config.json and "
@@ -53,13 +55,19 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
                 ": is a model file already; run it with faststream-run -m, or see what is in it "
                 "with --show");
   }
+  if (!adapters.empty()) {
+    throw Error(path.string() +
+                ": is no Hugging Face folder, whose tensors have the names that the adapter of "
+                "--lora has for them; merge it into the model that this file was made from");
+  }
   if (is_gguf(file)) return open_gguf_model(path, tokenizer);
   return open_llama2c(path, tokenizer);
 }
 
-SourceModel open_readable(const fs::path& path, const std::optional<fs::path>& tokenizer) {
+SourceModel open_readable(const fs::path& path, const std::optional<fs::path>& tokenizer,
+                          std::span<const fs::path> adapters) {
   try {
-    return open_any(path, tokenizer);
+    return open_any(path, tokenizer, adapters);
   } catch (const fs::filesystem_error& error) {  // a folder without read permission, for instance
     throw Error(error.path1().string() + ": cannot be read: " + error.code().message());
   }
@@ -292,8 +300,9 @@ void refuse_unknown_tensors(const SourceModel& model,
   }
 }
 
-SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
-  SourceModel model = open_readable(path, tokenizer);
+SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer,
+                              std::span<const fs::path> adapters) {
+  SourceModel model = open_readable(path, tokenizer, adapters);
   check_tensors(model);
   finish_tokenizers(model);
   check_chat_template(model);

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "convert/adapters/merge_adapter.h"
 #include "convert/checkpoint.h"
 #include "convert/tokenizers/added_tokens.h"
 #include "convert/tokenizers/tokenizer_file.h"
@@ -128,6 +129,7 @@ struct SourceModel {
   TensorParts parts;
   std::vector<AddedToken> added_tokens;  ///< which the tokenizer must have
   std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
+  std::vector<MergedAdapter> adapters = {};
   std::vector<LeftOut> predictors = {};  ///< tensors of config.predictors, by what they begin with
   /// Of generation: what the checkpoint recommends and the model file will not say.
   std::vector<std::string> untaken_settings = {};
@@ -135,11 +137,13 @@ struct SourceModel {
 };
 
 /// Opens a checkpoint: a Hugging Face folder, a GGUF file or a llama2.c file. `tokenizer` replaces
-/// the one that comes with it. Throws Error when it is neither, incomplete or not supported. When
+/// the one that comes with it; `adapters` are the folders of those that are merged into the weights
+/// of a Hugging Face folder. Throws Error when it is neither, incomplete or not supported. When
 /// this returns, every tensor that the configuration asks for is there, in the right shape, and the
 /// tokenizers have a token for each row of their vocabularies but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
-                              const std::optional<std::filesystem::path>& tokenizer);
+                              const std::optional<std::filesystem::path>& tokenizer,
+                              std::span<const std::filesystem::path> adapters = {});
 
 /// Takes away the tensors that modules.left_out names, and says how many of each there were.
 std::vector<LeftOut> leave_out(Checkpoint& weights, const Modules& modules);

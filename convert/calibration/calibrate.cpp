@@ -34,6 +34,7 @@ std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
   plain.decode = true;
   plain.checkpoint = conversion.checkpoint;
   plain.tokenizer = conversion.tokenizer;
+  plain.adapters = conversion.adapters;
   plain.pooling = conversion.pooling;
   plain.normalize = conversion.normalize;
   plain.no_mtp = true;  // nothing computes with them

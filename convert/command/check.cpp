@@ -82,6 +82,7 @@ void check_checkpoint(const ConvertOptions& options, std::ostream& out) {
   if (source.encoder_tokenizer) line(text, "of sources", kind(*source.encoder_tokenizer));
   line(text, "special ids", special_tokens(source.tokenizer.config));
   line(text, "chat template", chat_template(source));
+  for (const MergedAdapter& adapter : source.adapters) line(text, "merged", to_text(adapter));
   if (!source.predictors.empty()) line(text, "kept beside", to_text(source.predictors));
   if (!source.left_out.empty()) line(text, "left out", to_text(source.left_out));
   if (!source.untaken_settings.empty()) {

@@ -18,6 +18,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.keep_output = options.keep_output;
   conversion.keep = options.keep;
   conversion.no_mtp = options.no_mtp;
+  conversion.adapters.assign(options.adapters.begin(), options.adapters.end());
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
   conversion.normalize = options.normalize;
@@ -80,6 +81,13 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
                  "of no tensors, where int4 has some of narrow models in int8")
       ->check(some_text())
       ->type_name("LIST");
+  app.add_option("--lora", options.adapters,
+                 "The folder of a LoRA or DoRA adapter in PEFT's format (adapter_config.json, "
+                 "adapter_model.safetensors or adapter_model.bin) to merge into the weights of a "
+                 "Hugging Face folder before they are quantized (repeatable)")
+      ->check(named_file())
+      ->allow_extra_args(false)
+      ->type_name("DIR");
   app.add_flag("--no-mtp", options.no_mtp,
                "Leave out the heads that predict further tokens (multi-token prediction), which "
                "are kept in the file for later use");
@@ -127,8 +135,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep, --keep-output, --no-mtp, --activation-bits and "
-             "--tokenizer")
+             "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --activation-bits "
+             "and --tokenizer")
           ->type_name("PATH");
   for (const char* name :
        {"CHECKPOINT", "--output", "--calibrate", "--force", "--quiet", "--threads"}) {
@@ -153,6 +161,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.footer(
       "Examples:\n"
       "  faststream-convert Llama-2-7b-hf/ -o llama2-7b.bin --dtype int8\n"
+      "  faststream-convert Llama-2-7b-hf/ --lora my-adapter/ -o mine.bin --dtype int8\n"
       "  faststream-convert llama-3.2-1b-q8_0.gguf -o llama.bin\n"
       "  faststream-convert stories260K.bin -o stories.bin --tokenizer tok512.bin\n"
       "  faststream-convert --check SmolLM2-135M-Instruct.Q4_1.gguf\n"

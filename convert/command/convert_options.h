@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "convert/pipeline.h"
 
@@ -13,13 +14,14 @@ namespace faststream::convert {
 
 struct ConvertCommandOptions {
   std::string checkpoint;
-  std::string output;           ///< -o
-  std::string dtype;            ///< the weights'; empty: the checkpoint's own
-  int activation_bits = 0;      ///< 0: 8
-  std::string tokenizer;        ///< a file instead of the checkpoint's own
-  std::string calibrate;        ///< a text that the model is run over
-  std::string imatrix;          ///< llama.cpp's file of what that would measure
-  std::string device = "auto";  ///< with calibrate
+  std::string output;                 ///< -o
+  std::string dtype;                  ///< the weights'; empty: the checkpoint's own
+  int activation_bits = 0;            ///< 0: 8
+  std::string tokenizer;              ///< a file instead of the checkpoint's own
+  std::string calibrate;              ///< a text that the model is run over
+  std::vector<std::string> adapters;  ///< --lora: folders
+  std::string imatrix;                ///< llama.cpp's file of what that would measure
+  std::string device = "auto";        ///< with calibrate
   std::string check;    ///< say what converting this checkpoint would do, instead of doing it
   std::string show;     ///< print what is in this model file, instead of converting
   std::string verify;   ///< check this model file, instead of converting

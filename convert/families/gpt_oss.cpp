@@ -75,6 +75,7 @@ FamilyModel describe_gpt_oss(const FamilySource& source) {
   experts.each.bias = true;
   set_windows(model.config, config, window_in(config, 128), [](int64_t n) { return n % 2 == 0; });
   model.modules.router = "mlp.router";
+  model.modules.experts_are_transposed = true;  // where they are not in MXFP4
   model.finish = set_experts;
   return model;
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -11,7 +10,9 @@
 #include "convert/families/family.h"
 #include "convert/families/predictors.h"
 #include "convert/huggingface/answers_from_hf.h"
+#include "convert/huggingface/hf_adapters.h"
 #include "convert/huggingface/sentence_transformers.h"
+#include "convert/huggingface/text_tensors.h"
 #include "convert/huggingface/weight_files.h"
 #include "convert/quantized/quantization.h"
 #include "convert/tokenizers/separate_vocabulary.h"
@@ -150,32 +151,6 @@ json quantization_beside(const fs::path& folder, const json& whole, json config,
   return config;
 }
 
-// What the text model of a multimodal checkpoint calls a tensor; empty where it is another model's.
-std::string name_in_text_model(const std::string& name) {
-  for (const auto& [theirs, ours] :
-       {std::pair("model.language_model.model.", "model."),
-        std::pair("model.language_model.lm_head.", "lm_head."),
-        std::pair("model.language_model.", "model."), std::pair("language_model.", ""),
-        std::pair("language.", ""), std::pair("model.text_model.", "model."),
-        std::pair("text_model.", ""), std::pair("thinker.model.language_model.", "model."),
-        std::pair("thinker.model.", "model."), std::pair("thinker.lm_head.", "lm_head."),
-        std::pair("model.embed_tokens.", "model.embed_tokens."),
-        std::pair("model.layers.", "model.layers."), std::pair("model.norm.", "model.norm."),
-        std::pair("embed_tokens.", "embed_tokens."), std::pair("layers.", "layers."),
-        std::pair("norm.", "norm."), std::pair("lm_head.", "lm_head."),
-        std::pair("mtp.", "mtp.")}) {
-    if (name.starts_with(theirs)) return ours + name.substr(std::string_view(theirs).size());
-  }
-  return "";
-}
-
-// "vision_tower" of "vision_tower.layers.0.weight", and of the same after "model.".
-std::string module_group(const std::string& name) {
-  constexpr std::string_view kModel = "model.";
-  const size_t begin = name.starts_with(kModel) ? kModel.size() : 0;
-  return name.substr(begin, name.find('.', begin) - begin);
-}
-
 // Gives the one embedding that is stored under any of several names, or more than one, the name
 // that the decoder has for it.
 void find_embedding(const FamilyModel& family, Checkpoint& weights) {
@@ -275,25 +250,6 @@ json text_config(const json& whole) {
   return config;
 }
 
-std::vector<LeftOut> keep_text_tensors(Checkpoint& weights) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : weights.tensors()) names.push_back(name);
-  std::map<std::string, size_t> others;
-  for (const std::string& name : names) {
-    const std::string text_name = name_in_text_model(name);
-    if (text_name == name) continue;
-    SourceTensor tensor = weights.take(name);
-    if (text_name.empty()) {
-      ++others[module_group(name)];
-    } else {
-      weights.add_tensor(std::move(tensor), text_name);
-    }
-  }
-  std::vector<LeftOut> left_out;
-  for (const auto& [group, count] : others) left_out.push_back({group, count});
-  return left_out;
-}
-
 void rename_old_norms(Checkpoint& weights) {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : weights.tensors()) names.push_back(name);
@@ -336,7 +292,8 @@ json sampling_from_hf(const json& generation_config, std::string_view where) {
   return sampling;
 }
 
-SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>& tokenizer) {
+SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>& tokenizer,
+                           std::span<const fs::path> adapters) {
   const fs::path config_path = folder / "config.json";
   if (!fs::exists(config_path)) {
     throw Error(folder.string() +
@@ -352,12 +309,18 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
   Checkpoint weights = open_weight_files(folder, files);
   const json quantized = quantization_beside(folder, whole_config, config, files);
-  const auto biases_of_zeros = join_quantized(JsonView(quantized, where), weights);
+  auto biases_of_zeros = join_quantized(JsonView(quantized, where), weights);
   std::vector<LeftOut> left_out;
   if (is_part) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
   FamilyModel family = describe_family({JsonView(config, where), weights}, where);
   std::ranges::copy(leave_out(weights, family.modules), std::back_inserter(left_out));
+  const size_t own_files = weights.files().size();
+  auto merged = merge_adapters(adapters, is_part, family, left_out, weights, files);
+  std::erase_if(biases_of_zeros, [&](const std::string& name) {
+    const SourceTensor* bias = weights.find(name);
+    return bias != nullptr && (bias->update || bias->file >= own_files);
+  });
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
   find_tied_matrix(family, weights);
@@ -375,6 +338,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
       .parts = {},
       .added_tokens = {},
       .left_out = std::move(left_out),
+      .adapters = std::move(merged),
       .files = {}};
   model.parts = parts_of(model.config, family.modules, model.weights, family.encoder_modules);
   if (family.finish) family.finish(model.config, model.weights, model.parts);

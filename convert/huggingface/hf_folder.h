@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,10 +15,6 @@ namespace faststream::convert {
 /// The part of a config.json that is about the text model: all of it, or in a multimodal one
 /// "text_config" (or what else it is called) with what the whole says of tokens and of the output.
 nlohmann::json text_config(const nlohmann::json& config);
-
-/// Leaves the text model's tensors of a multimodal checkpoint, with the names that they have in a
-/// checkpoint of their own, and says which others there were.
-std::vector<LeftOut> keep_text_tensors(Checkpoint& weights);
 
 /// Gives the weights and biases of layer normalizations that are called gamma and beta, as BERT's
 /// first checkpoints have it, the names that they have since.
@@ -36,8 +33,10 @@ TokenizerConfig tokenizer_config_from_hf(const nlohmann::json& config,
 nlohmann::json sampling_from_hf(const nlohmann::json& generation_config, std::string_view where);
 
 /// Opens a folder with config.json, safetensors and, unless `tokenizer` names another, a tokenizer.
-/// Throws Error, naming the file, when one is missing, unsound or not supported.
+/// Its weights are read as the `adapters` change them, one after the other. Throws Error, naming
+/// the file, when one is missing, unsound or not supported.
 SourceModel open_hf_folder(const std::filesystem::path& folder,
-                           const std::optional<std::filesystem::path>& tokenizer);
+                           const std::optional<std::filesystem::path>& tokenizer,
+                           std::span<const std::filesystem::path> adapters = {});
 
 }  // namespace faststream::convert

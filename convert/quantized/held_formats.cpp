@@ -99,7 +99,8 @@ Held held_of(const SourceModel& source, const TensorPlan& plan,
     const SourceTensor& tensor = source.weights.require(part.source, part.shape);
     const auto [at, is_new] = of_tensors.try_emplace(part.source);
     if (is_new) at->second = held_format(source.weights, tensor);
-    held.quantized = held.quantized || tensor.scaling || tensor.format->block_elements > 1;
+    const bool is_quantized = tensor.scaling || tensor.format->block_elements > 1;
+    held.quantized = held.quantized || (is_quantized && !tensor.update);
     possible = possible && is_rows_alone(part, width) && tensor.columns() == width;
     if (!first && held.format != at->second) possible = false;
     held.format = at->second;
@@ -136,6 +137,7 @@ void set_rules(ModelConfig& config, WeightFormat most, const FormatsOfKinds& kin
 
 std::optional<WeightFormat> held_format(const Checkpoint& checkpoint, const SourceTensor& tensor) {
   using enum WeightFormat;
+  if (tensor.update) return std::nullopt;
   if (!tensor.scaling) {
     if (tensor.packed != nullptr) return std::nullopt;
     if (tensor.format->name == "Q4_0") return int4_g32;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "convert/weights/elements.h"
+#include "convert/weights/low_rank_update.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -160,6 +161,17 @@ void read_lines(const Checkpoint& checkpoint, const SourceTensor& tensor, int64_
     (along_line ? read_along_line : read_along_lines)(checkpoint, tensor, lines, out, raw);
     return;
   }
+  if (tensor.step > 1) {
+    std::vector<float> elements(static_cast<size_t>((lines.count - 1) * tensor.step + 1));
+    for (int64_t line = lines.first; line < lines.first + lines.n; ++line) {
+      read_elements(checkpoint, tensor, (line * length + lines.begin) * tensor.step, elements, raw);
+      for (auto at = elements.begin();; at += tensor.step) {
+        *out++ = *at;
+        if (elements.end() - at <= tensor.step) break;
+      }
+    }
+    return;
+  }
   if (lines.count == length) {
     read_elements(checkpoint, tensor, lines.first * length,
                   {out, static_cast<size_t>(lines.n * length)}, raw);
@@ -255,6 +267,7 @@ void scale(const Checkpoint& checkpoint, const BlockScaling& scaling, int64_t ma
 void read_block(const Checkpoint& checkpoint, const SourceTensor& tensor, const MatrixBlock& block,
                 std::span<float> out, std::vector<std::byte>& raw) {
   if (out.empty()) return;
+  if (tensor.update) return read_updated_block(checkpoint, tensor, block, out, raw);
   read_numbers(checkpoint, tensor, block, out, raw);
   if (!tensor.scaling) return;
   if (tensor.scaling->rows > 0) {

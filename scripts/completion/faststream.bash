@@ -33,7 +33,7 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep --keep-output --no-mtp --activation-bits
+      echo "-h --help --version -o --output --dtype --keep --keep-output --lora --no-mtp --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;
@@ -81,7 +81,7 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --check | \
+      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --lora | --check | \
       --show | --verify | --unix-socket | --tls-cert | --tls-key | --api-key-file)
       _faststream_files
       ;;

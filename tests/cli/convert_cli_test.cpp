@@ -74,6 +74,34 @@ TEST_F(ConvertProgram, TakesNoEmptyList) {
   expect_failure({model_, "-o", out_, "--dtype", "int4", "--keep", ""}, 2, "--keep: is empty");
 }
 
+TEST_F(ConvertProgram, MergesAdapters) {
+  const std::string lora = folder_ / "lora";
+  std::filesystem::create_directory(lora);
+  write_bytes(folder_ / "lora/adapter_config.json", R"({"peft_type": "LORA", "r": 2})");
+  const auto write_factors = [&](const std::string& module) {
+    write_bytes(folder_ / "lora/adapter_model.safetensors",
+                safetensors_bytes({{"base_model.model." + module + ".lora_A.weight",
+                                    {DType::f32, {2, 16}, random_values(32, 1)}},
+                                   {"base_model.model." + module + ".lora_B.weight",
+                                    {DType::f32, {16, 2}, random_values(32, 2)}}}));
+  };
+  write_factors("model.layers.0.self_attn.q_proj");
+  const ProgramResult converted = convert({"--lora", lora, "--lora", lora, model_, "-o", out_});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_NE(converted.err.find("merged: lora: 1 tensor changed, of rank 2\n"), std::string::npos)
+      << converted.err;
+  const ProgramResult shown = run_program({"faststream-convert", "--show", out_});
+  EXPECT_NE(shown.out.find(R"(["lora","lora"])"), std::string::npos) << shown.out;
+  const ProgramResult checked =
+      run_program({"faststream-convert", "--check", model_, "--lora", lora});
+  EXPECT_NE(checked.out.find("merged         lora: 1 tensor changed"), std::string::npos)
+      << checked.out;
+  std::filesystem::remove(out_);
+  expect_failure({model_, "-o", out_, "--lora", ""}, 2, "--lora: is empty");
+  write_factors("model.layers.7.self_attn.q_proj");
+  expect_failure({model_, "-o", out_, "--lora", lora}, 1, "layers.7.self_attn.q_proj");
+}
+
 TEST_F(ConvertProgram, ConvertsShowsAndVerifies) {
   const ProgramResult converted = convert({model_, "-o", out_, "--dtype", "int8"});
   EXPECT_EQ(converted.exit_code, 0);

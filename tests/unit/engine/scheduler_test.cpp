@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "engine/beam_search.h"
+#include "engine/load_weights.h"
 #include "model_file/model_file.h"
 #include "text/tokenizer.h"
 #include "unit/backend/failing_backend.h"
