@@ -18,13 +18,46 @@ DeviceExecutor::DeviceExecutor(const ModelFile& file, const ModelConfig& config,
                                const RunnerLimits& limits,
                                const std::function<void(size_t)>& progress)
     : config_(config), backend_(backend), limits_(limits) {
-  const WeightLookup weights =
-      load_weights(file, read_config(file), backend, progress, config.rank);
-  model_ = make_model(config_, weights, backend, limits.batch);
+  ModelConfig whole = read_config(file);
+  whole.predictors = config.predictors;
+  weights_ = load_weights(file, whole, backend, progress, config.rank);
+  model_ = make_model(config_, weights_, backend, limits.batch);
+  allocate_memory();
+}
+
+DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
+                               const RunnerLimits& limits)
+    : config_(predictor_of(decoder.config_, predictor)),
+      backend_(decoder.backend_),
+      limits_(limits),
+      model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
+                                        limits.batch)) {
+  allocate_memory();
+}
+
+std::unique_ptr<DeviceExecutor> DeviceExecutor::make_predictor(size_t predictor,
+                                                               const RunnerLimits& limits) const {
+  return std::unique_ptr<DeviceExecutor>(new DeviceExecutor(*this, predictor, limits));
+}
+
+// Rows that follow each other are copied together.
+void DeviceExecutor::take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows) {
+  const Matrix states = of.model_->hidden_states();
+  const Norm norm = config_.hidden_input->before_output_norm ? Norm{} : of.model_->output_norm();
+  const Matrix taken = model_->hidden_input();
+  for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+    for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    const auto n = static_cast<int64_t>(end - first);
+    backend_.norm(states.row_range(rows[first], n), norm, OutputMode::store,
+                  taken.row_range(static_cast<int64_t>(first), n));
+  }
+}
+
+void DeviceExecutor::allocate_memory() {
   allocate_caches();
   logits_memory_ =
-      backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
-                       static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
+      backend_.allocate(static_cast<size_t>(limits_.batch.max_logits) *
+                        static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
 }
 
 KvType DeviceExecutor::kv_type() const {

@@ -1,0 +1,165 @@
+#include "engine/mtp_drafter.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+
+#include "engine/memory_plan.h"
+
+namespace faststream {
+namespace {
+
+std::unique_ptr<DeviceExecutor> first_predictor(const DeviceExecutor& model,
+                                                DeviceExecutor*& predictor) {
+  auto executor = model.make_predictor(0, predictor_limits(model.limits()));
+  predictor = executor.get();
+  return executor;
+}
+
+}  // namespace
+
+MtpDrafter::MtpDrafter(LoadedModel& model)
+    : model_(*model.runner->executor().of_one_device()),
+      runner_(first_predictor(model_, predictor_)) {}
+
+MtpDrafter::~MtpDrafter() { forget_all(); }
+
+void MtpDrafter::forget_all() {
+  for (auto& [group, text] : texts_) runner_.release(text.sequence);
+  texts_.clear();
+}
+
+void MtpDrafter::forget(const SequenceGroup& group) {
+  const auto text = texts_.find(&group);
+  if (text == texts_.end()) return;
+  runner_.release(text->second.sequence);
+  texts_.erase(text);
+}
+
+void MtpDrafter::processed(std::span<const ProcessedTokens> tokens) try {
+  for (auto& [group, text] : texts_) text.row = -1;
+  read(tokens);
+} catch (const std::exception&) {  // the device: texts go on without a draft
+  forget_all();
+}
+
+// Hidden states that were read before may come again: of a step of which the model's caches could
+// not keep all.
+void MtpDrafter::read(std::span<const ProcessedTokens> tokens) {
+  std::vector<NewTokens> inputs;
+  std::vector<int32_t> rows;
+  std::vector<PageCopy> copies;
+  int32_t n_logits = 0;
+  for (const ProcessedTokens& of_text : tokens) {
+    const std::span<const int32_t> all = of_text.group->tokens(0);
+    const auto n_known = static_cast<int32_t>(all.size()) - 1;  // tokens that one comes after
+    Text& text = text_of(of_text);
+    const int32_t end = std::min(of_text.first + of_text.n_tokens, n_known);
+    const int32_t n = end - text.n_read;
+    if (n <= 0) continue;
+    if (!make_room(text.sequence, n, copies)) {
+      forget(*of_text.group);
+      continue;
+    }
+    const bool is_whole = end == n_known && !of_text.group->finished();
+    inputs.push_back(
+        {.sequence = &text.sequence,
+         .tokens = all.subspan(static_cast<size_t>(text.n_read) + 1, static_cast<size_t>(n)),
+         .logits = is_whole ? NewTokens::Logits::last : NewTokens::Logits::none});
+    for (; text.n_read < end; ++text.n_read) {
+      rows.push_back(of_text.row + text.n_read - of_text.first);
+    }
+    if (is_whole) text.row = n_logits++;
+  }
+  if (!inputs.empty()) step(model_, inputs, rows, copies);
+}
+
+// The text, begun again where hidden states between those that it has and these are missing.
+MtpDrafter::Text& MtpDrafter::text_of(const ProcessedTokens& tokens) {
+  const auto known = texts_.find(tokens.group);
+  if (known != texts_.end() && known->second.n_read >= tokens.first) return known->second;
+  forget(*tokens.group);
+  const auto n_tokens = static_cast<int64_t>(tokens.group->tokens(0).size());
+  return texts_[tokens.group] = {.sequence = runner_.begin(n_tokens), .n_read = tokens.first};
+}
+
+bool MtpDrafter::make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies) {
+  SequenceCaches& caches = runner_.caches();
+  return caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens)) &&
+         caches.take_pages(sequence, n_tokens, copies) == n_tokens;
+}
+
+// rows: of the hidden states that the last step of `of` left, for each of the inputs' tokens.
+void MtpDrafter::step(const DeviceExecutor& of, std::span<const NewTokens> inputs,
+                      std::span<const int32_t> rows, std::span<const PageCopy> copies) {
+  if (!copies.empty()) runner_.copy_pages(copies);
+  predictor_->take_hidden_states(of, rows);
+  runner_.step(inputs);
+}
+
+void MtpDrafter::draft(std::span<const DraftTask> tasks) {
+  std::vector<Draft> drafts;
+  for (const DraftTask& task : tasks) {
+    const auto text = texts_.find(task.group);
+    if (text != texts_.end() && text->second.row >= 0) {
+      drafts.push_back({.task = task, .row = text->second.row});
+    } else {
+      task.group->suppose({});
+    }
+  }
+  for (auto& [group, text] : texts_) text.row = -1;  // logits are drawn from once
+  std::vector<Draft*> going_on;
+  for (Draft& draft : drafts) going_on.push_back(&draft);
+  bool has_failed = false;
+  try {
+    if (!going_on.empty()) draw(going_on);
+    while (!going_on.empty()) go_on(going_on);
+  } catch (const std::exception&) {  // the device: texts go on without a draft
+    has_failed = true;
+  }
+  for (Draft& draft : drafts) {
+    runner_.release(draft.fork);
+    if (has_failed) draft.tokens.clear();
+    draft.task.group->suppose(draft.tokens);
+  }
+  if (has_failed) forget_all();
+}
+
+// A token for each draft from the step that was; those that go on are left.
+void MtpDrafter::draw(std::vector<Draft*>& drafts) {
+  std::vector<SamplingRow> rules(static_cast<size_t>(runner_.n_logits()));
+  for (const Draft* draft : drafts) {
+    const SequenceGroup& group = *draft->task.group;
+    SamplingRow& row = rules[static_cast<size_t>(draft->row)];
+    row = draft->tokens.empty() ? group.sampling_row(0) : group.sampling_row_after(draft->tokens);
+    row.n_logprobs = -1;
+  }
+  runner_.sample(rules, sampled_);
+  for (Draft* draft : drafts) {
+    draft->tokens.push_back(sampled_[static_cast<size_t>(draft->row)].token);
+  }
+  std::erase_if(drafts, [](const Draft* draft) {
+    return draft->tokens.size() == static_cast<size_t>(draft->task.n_tokens);
+  });
+}
+
+// Reads the token that each draft ends with, beside the hidden state that it was drawn of.
+void MtpDrafter::go_on(std::vector<Draft*>& drafts) {
+  std::vector<NewTokens> inputs;
+  std::vector<int32_t> rows;
+  std::vector<PageCopy> copies;
+  std::erase_if(drafts, [&](Draft* draft) {
+    if (draft->fork.n_cached == 0) {
+      draft->fork = runner_.fork(texts_.at(draft->task.group).sequence);
+    }
+    if (!make_room(draft->fork, 1, copies)) return true;
+    inputs.push_back({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});
+    rows.push_back(std::exchange(draft->row, static_cast<int32_t>(rows.size())));
+    return false;
+  });
+  if (inputs.empty()) return;
+  step(*predictor_, inputs, rows, copies);
+  draw(drafts);
+}
+
+}  // namespace faststream
