@@ -51,6 +51,7 @@ void MtpDrafter::read(std::span<const ProcessedTokens> tokens) {
   std::vector<PageCopy> copies;
   int32_t n_logits = 0;
   for (const ProcessedTokens& of_text : tokens) {
+    if (of_text.group->finished()) continue;
     const std::span<const int32_t> all = of_text.group->tokens(0);
     const auto n_known = static_cast<int32_t>(all.size()) - 1;  // tokens that one comes after
     Text& text = text_of(of_text);
@@ -61,7 +62,7 @@ void MtpDrafter::read(std::span<const ProcessedTokens> tokens) {
       forget(*of_text.group);
       continue;
     }
-    const bool is_whole = end == n_known && !of_text.group->finished();
+    const bool is_whole = end == n_known;
     inputs.push_back(
         {.sequence = &text.sequence,
          .tokens = all.subspan(static_cast<size_t>(text.n_read) + 1, static_cast<size_t>(n)),

@@ -186,10 +186,12 @@ TEST_P(PredictedLogits, AreThoseOfTransformersLayers) {
   const GoldenData golden = load_golden("families/" + variant);
   const auto wanted = read_numbers<float>(golden_root() / "predictors" / (variant + ".f32"));
   const TemporaryFolder folder;
-  convert::convert_checkpoint({.checkpoint = golden.folder,
-                               .tokenizer = golden.tokenizer,
-                               .output = folder / "m.bin",
-                               .format = WeightFormat::f32});
+  convert::ConvertOptions options;
+  options.checkpoint = golden.folder;
+  options.tokenizer = golden.tokenizer;
+  options.output = folder / "m.bin";
+  options.format = WeightFormat::f32;
+  convert::convert_checkpoint(options);
   const ModelFile file = ModelFile::open(folder / "m.bin");
   const auto n_tokens = static_cast<int32_t>(golden.tokens.size());
   const RunnerLimits limits{

@@ -113,19 +113,19 @@ TEST_P(MtpEngine, ChangesNoText) {
   const Answers expected = run_alone(plain, all, answer_of);
 
   Engine alone(model(), speculating("mtp", 1));
-  expect_same(run_alone(alone, all, exact_answer_of), exactly, "alone");
+  expect_same_answers(run_alone(alone, all, exact_answer_of), exactly, "alone");
   EXPECT_GT(alone.stats().proposed_tokens, 1000);
   EXPECT_EQ(alone.stats().free_tokens, alone.info().kv_tokens);
 
   Engine engine(model(), speculating("mtp", 8));
-  expect_same(run_together(engine, all, answer_of), expected, "together");
-  expect_same(run_alone(engine, all, answer_of), expected, "from the cache");
+  expect_same_answers(run_together(engine, all, answer_of), expected, "together");
+  expect_same_answers(run_alone(engine, all, answer_of), expected, "from the cache");
   EXPECT_GT(engine.stats().cached_tokens, 0);
 
   EngineOptions tight = speculating("mtp", 8);
   tight.kv_tokens = tight.context = 256;
   Engine preempting(model(), tight);
-  expect_same(run_together(preempting, all, answer_of), expected, "preempted");
+  expect_same_answers(run_together(preempting, all, answer_of), expected, "preempted");
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
@@ -145,7 +145,7 @@ TEST(MtpEngine, AcceptsAllOfAHeadThatKnowsTheModel) {
     EXPECT_EQ(answer_of(engine.submit(request).get()), answer_of(plain.submit(request).get()));
     const EngineStats stats = engine.stats();
     EXPECT_GT(100 * stats.accepted_tokens, 99 * stats.proposed_tokens) << temperature;
-    EXPECT_GT(8 * plain.stats().steps, 100 * stats.steps / 2) << temperature;
+    EXPECT_GT(plain.stats().steps, 6 * stats.steps) << temperature;
   }
   std::filesystem::remove(model);
 }
@@ -164,7 +164,8 @@ TEST(MtpEngine, LeavesAloneWhatItDoesNotDraftFor) {
   for (int n = 0; n < 4; ++n) all.insert(all.end(), few.begin(), few.end());
   Engine plain(model_with_head("f32"), speculating("off", 100));
   Engine engine(model_with_head("f32"), speculating("mtp", 100));
-  expect_same(run_together(engine, all, answer_of), run_together(plain, all, answer_of), "many");
+  expect_same_answers(run_together(engine, all, answer_of), run_together(plain, all, answer_of),
+                      "many");
   EXPECT_GT(engine.stats().proposed_tokens, 0);
 }
 
@@ -177,7 +178,7 @@ TEST(MtpEngine, GoesOnWhereTheDeviceFailsAHead) {
   request.ignore_eos = true;
   const std::string expected =
       answer_of(Engine(model_with_head("f32"), speculating("off", 1)).submit(request).get());
-  int64_t n_operations = 1;
+  std::atomic<int64_t> n_operations = 2;  // of a run, as soon as there was one
   int n_same = 0;
   for (int64_t failing = 1; failing < n_operations; failing += 3) {
     n_operations = 0;

@@ -77,7 +77,7 @@ inline std::string exact_answer_of(const Result& result) {
 
 using Answers = std::vector<std::string>;
 
-inline void expect_same(const Answers& got, const Answers& want, const std::string& what) {
+inline void expect_same_answers(const Answers& got, const Answers& want, const std::string& what) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i], want[i]) << what << ", request " << i;
 }

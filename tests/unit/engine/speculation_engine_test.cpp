@@ -31,21 +31,21 @@ TEST_P(SpeculationEngine, LookupChangesNoText) {
   EXPECT_EQ(plain.stats().proposed_tokens, 0);
 
   Engine alone(model(), speculating("lookup", 1));
-  expect_same(run_alone(alone, all, exact_answer_of), exactly, "alone");
+  expect_same_answers(run_alone(alone, all, exact_answer_of), exactly, "alone");
   EXPECT_GT(alone.stats().accepted_tokens, 20);
   EXPECT_LT(alone.stats().accepted_tokens, alone.stats().proposed_tokens);
   EXPECT_LT(2 * alone.stats().steps, plain.stats().steps);
 
   Engine engine(model(), speculating("lookup", 8));
-  expect_same(run_together(engine, all, answer_of), expected, "together");
+  expect_same_answers(run_together(engine, all, answer_of), expected, "together");
   EXPECT_GT(engine.stats().accepted_tokens, 0);
-  expect_same(run_alone(engine, all, answer_of), expected, "from the cache");
+  expect_same_answers(run_alone(engine, all, answer_of), expected, "from the cache");
   EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
 
   EngineOptions tight = speculating("lookup", 8);
   tight.kv_tokens = tight.context = 256;
   Engine preempting(model(), tight);
-  expect_same(run_together(preempting, all, answer_of), expected, "preempted");
+  expect_same_answers(run_together(preempting, all, answer_of), expected, "preempted");
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
@@ -77,10 +77,10 @@ TEST_P(SpeculationEngine, DraftsChangeNoText) {
   const Answers exactly = run_alone(plain, all, exact_answer_of);
   const Answers expected = run_alone(plain, all, answer_of);
   Engine alone(model(), speculating("draft=" + model().string(), 1));
-  expect_same(run_alone(alone, all, exact_answer_of), exactly, "alone");
+  expect_same_answers(run_alone(alone, all, exact_answer_of), exactly, "alone");
   EXPECT_GT(alone.stats().proposed_tokens, 100);
   Engine engine(model(), speculating("draft=" + engine_model(WeightFormat::bf16).string(), 8));
-  expect_same(run_together(engine, all, answer_of), expected, "together");
+  expect_same_answers(run_together(engine, all, answer_of), expected, "together");
   EXPECT_GT(engine.stats().proposed_tokens, 100);
 }
 
