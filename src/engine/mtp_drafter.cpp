@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "engine/memory_plan.h"
 
@@ -16,22 +17,34 @@ std::unique_ptr<DeviceExecutor> first_predictor(const DeviceExecutor& model,
   return executor;
 }
 
+// Of a text whose beginning is known but for so many tokens, hidden states of others stand in for
+// theirs: the last tokens of a text, as those of an answer, are seldom in both caches.
+constexpr int32_t kMostStandIns = 4;
+
+// What the predictor reads beside hidden states: of each the token that came next.
+std::span<const int32_t> next_tokens(const SequenceGroup& group) {
+  return std::span(group.tokens(0)).subspan(1);
+}
+
 }  // namespace
 
-MtpDrafter::MtpDrafter(LoadedModel& model)
+MtpDrafter::MtpDrafter(LoadedModel& model, bool prefix_sharing)
     : model_(*model.runner->executor().of_one_device()),
-      runner_(first_predictor(model_, predictor_)) {}
+      runner_(first_predictor(model_, predictor_)),
+      prefix_sharing_(prefix_sharing) {}
 
 MtpDrafter::~MtpDrafter() { forget_all(); }
 
 void MtpDrafter::forget_all() {
   for (auto& [group, text] : texts_) runner_.release(text.sequence);
   texts_.clear();
+  runner_.caches().forget_texts();
 }
 
 void MtpDrafter::forget(const SequenceGroup& group) {
   const auto text = texts_.find(&group);
   if (text == texts_.end()) return;
+  remember(group, text->second);
   runner_.release(text->second.sequence);
   texts_.erase(text);
 }
@@ -49,39 +62,65 @@ void MtpDrafter::read(std::span<const ProcessedTokens> tokens) {
   std::vector<NewTokens> inputs;
   std::vector<int32_t> rows;
   std::vector<PageCopy> copies;
+  std::vector<std::pair<const SequenceGroup*, Text*>> in_prompt;
   int32_t n_logits = 0;
   for (const ProcessedTokens& of_text : tokens) {
-    if (of_text.group->finished()) continue;
-    const std::span<const int32_t> all = of_text.group->tokens(0);
-    const auto n_known = static_cast<int32_t>(all.size()) - 1;  // tokens that one comes after
-    Text& text = text_of(of_text);
+    const SequenceGroup& group = *of_text.group;
+    const std::span<const int32_t> next = next_tokens(group);
+    const auto n_known = static_cast<int32_t>(next.size());
     const int32_t end = std::min(of_text.first + of_text.n_tokens, n_known);
-    const int32_t n = end - text.n_read;
-    if (n <= 0) continue;
-    if (!make_room(text.sequence, n, copies)) {
-      forget(*of_text.group);
+    Text& text = text_of(of_text);
+    const int32_t first = text.n_read();
+    if (end <= first) continue;
+    if (!make_room(text.sequence, end - first, copies)) {
+      forget(group);
       continue;
     }
-    const bool is_whole = end == n_known;
+    const bool is_whole = end == n_known && !group.finished();
     inputs.push_back(
         {.sequence = &text.sequence,
-         .tokens = all.subspan(static_cast<size_t>(text.n_read) + 1, static_cast<size_t>(n)),
+         .tokens = next.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)),
          .logits = is_whole ? NewTokens::Logits::last : NewTokens::Logits::none});
-    for (; text.n_read < end; ++text.n_read) {
-      rows.push_back(of_text.row + text.n_read - of_text.first);
+    for (int32_t n = first; n < end; ++n) {
+      rows.push_back(of_text.row + std::max(n - of_text.first, 0));
     }
     if (is_whole) text.row = n_logits++;
+    if (end - first > kMostProposed + 1) in_prompt.emplace_back(&group, &text);
   }
-  if (!inputs.empty()) step(model_, inputs, rows, copies);
+  if (inputs.empty()) return;
+  step(model_, inputs, rows, copies);
+  for (const auto& [group, text] : in_prompt) remember(*group, *text);
 }
 
 // The text, begun again where hidden states between those that it has and these are missing.
 MtpDrafter::Text& MtpDrafter::text_of(const ProcessedTokens& tokens) {
   const auto known = texts_.find(tokens.group);
-  if (known != texts_.end() && known->second.n_read >= tokens.first) return known->second;
+  if (known != texts_.end() && known->second.n_read() >= tokens.first) return known->second;
   forget(*tokens.group);
-  const auto n_tokens = static_cast<int64_t>(tokens.group->tokens(0).size());
-  return texts_[tokens.group] = {.sequence = runner_.begin(n_tokens), .n_read = tokens.first};
+  Text& text = texts_[tokens.group];
+  begin(text, tokens);
+  return text;
+}
+
+void MtpDrafter::begin(Text& text, const ProcessedTokens& tokens) {
+  const std::span<const int32_t> next = next_tokens(*tokens.group);
+  text.sequence = runner_.begin(static_cast<int64_t>(next.size()) + 1);
+  text.begin = tokens.first;
+  if (tokens.first == 0 || !prefix_sharing_) return;
+  SequenceCaches& caches = runner_.caches();
+  const SequenceCaches::Prefix prefix =
+      caches.find(next.first(static_cast<size_t>(tokens.first)), text.sequence.rope_length);
+  if (prefix.n_tokens() + kMostStandIns < tokens.first) return;
+  caches.start(text.sequence, prefix, [&](const PageCopy& copy) {
+    runner_.copy_pages({&copy, 1});
+  });
+  text.begin = 0;
+}
+
+void MtpDrafter::remember(const SequenceGroup& group, Text& text) {
+  if (prefix_sharing_ && text.begin == 0) {
+    runner_.caches().remember(next_tokens(group), text.sequence);
+  }
 }
 
 bool MtpDrafter::make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies) {

@@ -18,13 +18,15 @@ namespace faststream {
 /// token that came next; of the last one it says what comes after that. What it draws further, it
 /// draws of its own hidden states.
 ///
-/// Of each text it keeps a sequence that begins with the first token whose hidden state was
-/// computed: of what the model found in its cache there is none. Where its cache has no room for a
-/// text, or its device fails, it proposes nothing for it.
+/// Of each text it keeps a sequence, with a token for each hidden state. Of what the model found in
+/// its cache there are none: what the predictor made of the same tokens before is found in its own,
+/// or else the sequence begins behind them. Where its cache has no room for a text, or its device
+/// fails, it proposes nothing for it.
 class MtpDrafter final : public Drafter {
  public:
-  /// The model has predictors, which are loaded, and must outlive this.
-  explicit MtpDrafter(LoadedModel& model);
+  /// The model has predictors, which are loaded, and must outlive this. prefix_sharing: see
+  /// EngineOptions.
+  MtpDrafter(LoadedModel& model, bool prefix_sharing);
   ~MtpDrafter() override;
 
   void processed(std::span<const ProcessedTokens> tokens) override;
@@ -34,8 +36,11 @@ class MtpDrafter final : public Drafter {
  private:
   struct Text {
     Sequence sequence = {};
-    int32_t n_read = 0;  // tokens of the text whose hidden states are in the sequence, or before it
-    int32_t row = -1;    // of the last pass's logits, that say what comes next; -1: none
+    int32_t begin = 0;  // of the text's tokens the first one whose hidden state is in the sequence
+    int32_t row = -1;   // of the last pass's logits, that say what comes next; -1: none
+
+    // Tokens of the text whose hidden states need not be read any more.
+    [[nodiscard]] int32_t n_read() const { return begin + sequence.n_cached; }
   };
   struct Draft {
     DraftTask task;
@@ -46,6 +51,8 @@ class MtpDrafter final : public Drafter {
 
   void read(std::span<const ProcessedTokens> tokens);
   Text& text_of(const ProcessedTokens& tokens);
+  void begin(Text& text, const ProcessedTokens& tokens);
+  void remember(const SequenceGroup& group, Text& text);
   bool make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
   void step(const DeviceExecutor& of, std::span<const NewTokens> inputs,
             std::span<const int32_t> rows, std::span<const PageCopy> copies);
@@ -56,6 +63,7 @@ class MtpDrafter final : public Drafter {
   DeviceExecutor& model_;
   DeviceExecutor* predictor_ = nullptr;  // the runner's
   Runner runner_;
+  bool prefix_sharing_;
   std::map<const SequenceGroup*, Text> texts_;
   std::vector<SampledToken> sampled_;
 };

@@ -50,9 +50,9 @@ std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
   return std::make_unique<DraftModel>(speculation.draft, options);
 }
 
-std::unique_ptr<MtpDrafter> make_mtp_drafter(LoadedModel& model) {
+std::unique_ptr<MtpDrafter> make_mtp_drafter(LoadedModel& model, bool prefix_sharing) {
   if (model.speculation.kind != Speculation::Kind::mtp) return nullptr;
-  return std::make_unique<MtpDrafter>(model);
+  return std::make_unique<MtpDrafter>(model, prefix_sharing);
 }
 
 Drafter* one_of(DraftModel* draft, MtpDrafter* mtp) {
@@ -73,7 +73,7 @@ EngineOptions beside(const DraftModel* draft, EngineOptions options) {
 Replica::Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue)
     : draft_(load_draft(options)),
       model_(path, beside(draft_.get(), options), 1),
-      mtp_(make_mtp_drafter(model_)),
+      mtp_(make_mtp_drafter(model_, options.prefix_sharing)),
       rule_cache_(*model_.tokenizer, model_.config.vocab),
       context_option_(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
       rescue_(std::move(rescue)),

@@ -176,30 +176,30 @@ TEST(MtpEngine, GoesOnWhereTheDeviceFailsAHead) {
   request.prompt = std::vector<int32_t>{1, 20, 30};
   request.max_tokens = 12;
   request.ignore_eos = true;
+  request.sampling.temperature = 0;
   const std::string expected =
       answer_of(Engine(model_with_head("f32"), speculating("off", 1)).submit(request).get());
-  std::atomic<int64_t> n_operations = 2;  // of a run, as soon as there was one
   int n_same = 0;
-  for (int64_t failing = 1; failing < n_operations; failing += 3) {
-    n_operations = 0;
-    std::atomic<bool> has_failed = false;
+  // Returns how many operations there were.
+  const auto run = [&](int64_t failing) {
+    std::atomic<int64_t> n_operations = 0;
     EngineOptions options = speculating("mtp", 1);
     options.wrap_backend = [&](std::unique_ptr<Backend> backend) {
-      return std::make_unique<FailingBackend>(std::move(backend), [&](const std::string&) {
-        const bool fails = ++n_operations == failing;
-        if (fails) has_failed = true;
-        return fails;
-      });
+      return std::make_unique<FailingBackend>(
+          std::move(backend), [&](const std::string&) { return ++n_operations == failing; });
     };
     try {
       Engine engine(model_with_head("f32"), options);
       EXPECT_EQ(answer_of(engine.submit(request).get()), expected) << failing;
       EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
-      n_same += has_failed ? 1 : 0;
+      ++n_same;
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("the device failed"), std::string::npos);
     }
-  }
+    return n_operations.load();
+  };
+  const int64_t n_operations = run(0);
+  for (int64_t failing = 1; failing <= n_operations; failing += 3) run(failing);
   EXPECT_GT(n_same, 100);
 }
 
@@ -290,7 +290,7 @@ TEST_F(MtpDrafterTest, ReadsTheHiddenStatesOfTheRightTokens) {
              [](const auto& name, auto& values) { read_one_input(name, values, 1); });
   for (const auto logits : {NewTokens::Logits::last, NewTokens::Logits::all}) {
     LoadedModel model(path, speculating("mtp", 4), 200);
-    MtpDrafter drafter(model);
+    MtpDrafter drafter(model, true);
     std::mt19937 random(5);
     ChosenText a;
     ChosenText b;
@@ -317,6 +317,50 @@ TEST_F(MtpDrafterTest, ReadsTheHiddenStatesOfTheRightTokens) {
     release(model);
   }
   std::filesystem::remove(path);
+}
+
+// What a text begins with, another had before: the model found it in its cache, and the head does
+// in its own.
+TEST_F(MtpDrafterTest, KnowsTextsThatTheModelKnows) {
+  LoadedModel model(model_with_head("f32"), speculating("mtp", 4), 1);
+  std::mt19937 random(5);
+  ChosenText text;
+  ChosenText before;
+  text.text = random_tokens(random, 60);
+  before.text.assign(text.text.begin(), text.text.begin() + 41);
+  Sequence& sequence = sequences_[&text];
+  const NewTokens input{.sequence = &sequence, .tokens = std::span(text.text).first(59)};
+  model.runner->step({&input, 1});  // whose hidden states all drafters read
+  const auto proposed = [&](MtpDrafter& drafter, int32_t first) {
+    drafter.processed(std::vector<ProcessedTokens>{
+        {.group = &text, .first = first, .row = first, .n_tokens = 59 - first}});
+    drafter.draft(std::vector<DraftTask>{{.group = &text, .n_tokens = 12}});
+    drafter.forget(text);
+    return text.supposed;
+  };
+  const auto read_before = [&](MtpDrafter& drafter) {
+    drafter.processed(
+        std::vector<ProcessedTokens>{{.group = &before, .first = 0, .row = 0, .n_tokens = 40}});
+    drafter.forget(before);
+  };
+  MtpDrafter whole(model, true);
+  const std::vector<int32_t> expected = proposed(whole, 0);
+  EXPECT_EQ(expected.size(), 12U);
+  MtpDrafter sharing(model, true);
+  read_before(sharing);
+  EXPECT_EQ(proposed(sharing, 38), expected);
+  EXPECT_EQ(proposed(sharing, 58), expected);  // of the text itself
+  MtpDrafter alone(model, false);
+  read_before(alone);
+  EXPECT_NE(proposed(alone, 38), expected);
+  // Two hidden states that are in neither cache; then too many.
+  MtpDrafter nearly(model, true);
+  read_before(nearly);
+  EXPECT_EQ(proposed(nearly, 42).size(), 12U);
+  MtpDrafter hardly(model, true);
+  read_before(hardly);
+  EXPECT_EQ(proposed(hardly, 50), proposed(alone, 50));
+  release(model);
 }
 
 }  // namespace
