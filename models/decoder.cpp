@@ -99,6 +99,7 @@ class Decoder : public Model {
   [[nodiscard]] Matrix hidden_states() const override { return hidden_states_; }
   [[nodiscard]] const Norm& output_norm() const override { return weights_.output_norm; }
   [[nodiscard]] Matrix hidden_input() const override { return activations_.hidden_input; }
+  [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
 
   Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) override {
     const Matrix hidden = encode(batch, kv);

@@ -16,6 +16,9 @@ namespace faststream {
 /// Gives the place of a tensor of tensor_plan() in the backend's memory.
 using WeightLookup = std::function<const std::byte*(const TensorId&)>;
 
+/// Hidden states that a predictor has memory for beside those of a pass.
+inline constexpr int32_t kMostKeptHidden = 512;
+
 /// What layers keep of sequences: an entry for each of kv_layers(), and of state_layers().
 struct LayerMemory {
   std::span<const KvLayer> kv;
@@ -51,6 +54,8 @@ class Model {
   /// Of a predictor: memory for what the next forward() reads of each token beside it. [max_tokens,
   /// hidden] f32.
   [[nodiscard]] virtual Matrix hidden_input() const = 0;
+  /// Likewise for what later ones do. [kMostKeptHidden, hidden] f32.
+  [[nodiscard]] virtual Matrix kept_hidden() const = 0;
 
   /// Of a description with pooling: encode(), then what pooling and dense layers make of each
   /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.

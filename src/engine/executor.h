@@ -85,6 +85,10 @@ class DeviceExecutor final : public Executor {
   /// Of a predictor: its next step's tokens have, each beside it, these rows of the hidden states
   /// that the last step of `of` left (Model::hidden_states()).
   void take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows);
+  /// Likewise: keeps some of them from row `to` on, of kMostKeptHidden.
+  void keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, int32_t to);
+  /// Likewise: its next step's tokens have, each beside it, these rows of what was kept.
+  void take_kept_states(std::span<const int32_t> rows);
 
   /// Has the device begin with all that it was given, see Backend::launch().
   void launch() { backend_.launch(); }
@@ -96,6 +100,7 @@ class DeviceExecutor final : public Executor {
 
  private:
   DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
+  void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
   void allocate_memory();
   void allocate_caches();
   [[nodiscard]] Matrix logits_memory() const;
@@ -117,6 +122,7 @@ class DeviceExecutor final : public Executor {
   int32_t n_logits_ = 0;     // of the last step
   LogitProduct product_;     // likewise
   bool has_logits_ = false;  // likewise: they are multiplied
+  Batch taken_;              // of what take_kept_states() took
 };
 
 }  // namespace faststream

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -38,6 +39,7 @@ MtpDrafter::~MtpDrafter() { forget_all(); }
 void MtpDrafter::forget_all() {
   for (auto& [group, text] : texts_) runner_.release(text.sequence);
   texts_.clear();
+  n_kept_ = 0;
   runner_.caches().forget_texts();
 }
 
@@ -50,52 +52,143 @@ void MtpDrafter::forget(const SequenceGroup& group) {
 }
 
 void MtpDrafter::processed(std::span<const ProcessedTokens> tokens) try {
-  for (auto& [group, text] : texts_) text.row = -1;
-  read(tokens);
+  const std::vector<NewStates> states = new_states(tokens);
+  read_prompts(states);
+  keep(states);
+  // What ends is remembered as a whole.
+  const auto has_ended = [](const NewStates& of_text) { return of_text.group->finished(); };
+  if (prefix_sharing_ && std::ranges::any_of(states, has_ended)) {
+    read_kept(
+        [](const SequenceGroup& group) { return group.finished() ? Reading::all : Reading::none; });
+  }
 } catch (const std::exception&) {  // the device: texts go on without a draft
   forget_all();
 }
 
-// Hidden states that were read before may come again: of a step of which the model's caches could
-// not keep all.
-void MtpDrafter::read(std::span<const ProcessedTokens> tokens) {
+// Of each text those that a token came after. Some may have come before: of a step of which the
+// model's caches could not keep all.
+std::vector<MtpDrafter::NewStates> MtpDrafter::new_states(std::span<const ProcessedTokens> tokens) {
+  std::vector<NewStates> states;
+  for (const ProcessedTokens& of_text : tokens) {
+    const auto n_next = static_cast<int32_t>(next_tokens(*of_text.group).size());
+    const int32_t end = std::min(of_text.first + of_text.n_tokens, n_next);
+    Text& text = text_of(of_text);
+    if (end <= text.n_known()) continue;
+    states.push_back({.group = of_text.group,
+                      .text = &text,
+                      .first_row = of_text.row - of_text.first,
+                      .least_row = of_text.row,
+                      .end = end});
+  }
+  return states;
+}
+
+// Reads those of pieces of prompts, but for a text's last one, of which logits may be wanted.
+void MtpDrafter::read_prompts(std::span<const NewStates> states) {
   std::vector<NewTokens> inputs;
   std::vector<int32_t> rows;
   std::vector<PageCopy> copies;
-  std::vector<std::pair<const SequenceGroup*, Text*>> in_prompt;
-  int32_t n_logits = 0;
-  for (const ProcessedTokens& of_text : tokens) {
-    const SequenceGroup& group = *of_text.group;
-    const std::span<const int32_t> next = next_tokens(group);
-    const auto n_known = static_cast<int32_t>(next.size());
-    const int32_t end = std::min(of_text.first + of_text.n_tokens, n_known);
-    Text& text = text_of(of_text);
-    const int32_t first = text.n_read();
-    if (end <= first) continue;
-    if (!make_room(text.sequence, end - first, copies)) {
-      forget(group);
-      continue;
+  std::vector<const NewStates*> read;
+  const auto read_all = [](const SequenceGroup& /*any*/) { return Reading::all; };
+  for (const NewStates& of_text : states) {
+    Text& text = *of_text.text;
+    const std::span<const int32_t> next = next_tokens(*of_text.group);
+    const int32_t first = text.n_known();
+    const int32_t n = std::min(of_text.end, static_cast<int32_t>(next.size()) - 1) - first;
+    if (of_text.end - first <= kMostProposed + 1 || n <= 0) continue;
+    if (!text.kept.empty()) read_kept(read_all);
+    if (!make_room(text.sequence, n, copies)) continue;
+    inputs.push_back({.sequence = &text.sequence,
+                      .tokens = next.subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
+                      .logits = NewTokens::Logits::none});
+    for (int32_t i = first; i < first + n; ++i) {
+      rows.push_back(of_text.row(i));
     }
-    const bool is_whole = end == n_known && !group.finished();
-    inputs.push_back(
-        {.sequence = &text.sequence,
-         .tokens = next.subspan(static_cast<size_t>(first), static_cast<size_t>(end - first)),
-         .logits = is_whole ? NewTokens::Logits::last : NewTokens::Logits::none});
-    for (int32_t n = first; n < end; ++n) {
-      rows.push_back(of_text.row + std::max(n - of_text.first, 0));
-    }
-    if (is_whole) text.row = n_logits++;
-    if (end - first > kMostProposed + 1) in_prompt.emplace_back(&group, &text);
+    read.push_back(&of_text);
   }
   if (inputs.empty()) return;
-  step(model_, inputs, rows, copies);
-  for (const auto& [group, text] : in_prompt) remember(*group, *text);
+  if (!copies.empty()) runner_.copy_pages(copies);
+  predictor_->take_hidden_states(model_, rows);
+  runner_.step(inputs);
+  for (const NewStates* of_text : read) remember(*of_text->group, *of_text->text);
+}
+
+// Keeps the others; of rows that nearly follow each other what lies between them, too.
+void MtpDrafter::keep(std::span<const NewStates> states) {
+  struct Run {
+    int32_t first = 0;
+    int32_t end = 0;
+    int32_t to = 0;  // from the first row on that is kept now
+  };
+  struct Part {
+    const NewStates* states = nullptr;
+    int32_t to = 0;  // what is added to rows
+  };
+  constexpr int32_t kNear = kMostProposed + 1;
+  std::vector<Run> runs;
+  std::vector<Part> parts;
+  int32_t n_rows = 0;
+  for (const NewStates& of_text : states) {
+    const int32_t n = of_text.end - of_text.text->n_known();
+    if (n <= 0 || n > kNear) continue;  // there was no room for what comes before
+    const int32_t first = of_text.row(of_text.text->n_known());
+    const int32_t end = of_text.row(of_text.end - 1) + 1;
+    const bool is_near = !runs.empty() && first - runs.back().end <= kNear;
+    const int32_t n_more = end - (is_near ? runs.back().end : first);
+    if (n_rows + n_more > kMostKeptHidden) break;
+    if (!is_near) runs.push_back({.first = first, .end = first, .to = n_rows});
+    runs.back().end = end;
+    n_rows += n_more;
+    parts.push_back({.states = &of_text, .to = runs.back().to - runs.back().first});
+  }
+  if (n_kept_ + n_rows > kMostKeptHidden) {
+    read_kept([](const SequenceGroup& /*any*/) { return Reading::all; });
+  }
+  for (const Run& run : runs) {
+    predictor_->keep_hidden_states(model_, run.first, run.end - run.first, n_kept_ + run.to);
+  }
+  for (const Part& part : parts) {
+    Text& text = *part.states->text;
+    while (text.n_known() < part.states->end) {
+      text.kept.push_back(n_kept_ + part.to + part.states->row(text.n_known()));
+    }
+  }
+  n_kept_ += n_rows;
+}
+
+void MtpDrafter::read_kept(const std::function<Reading(const SequenceGroup& group)>& how) {
+  std::vector<NewTokens> inputs;
+  std::vector<int32_t> rows;
+  std::vector<PageCopy> copies;
+  int32_t n_logits = 0;
+  bool is_any_left = false;
+  for (auto& [group, text] : texts_) {
+    if (text.kept.empty()) continue;
+    const Reading reading = how(*group);
+    is_any_left |= reading == Reading::none;
+    if (reading == Reading::none) continue;
+    const auto first = static_cast<size_t>(text.n_read());
+    const std::vector<int32_t> kept = std::exchange(text.kept, {});
+    if (!make_room(text.sequence, static_cast<int32_t>(kept.size()), copies)) continue;
+    const std::span<const int32_t> next = next_tokens(*group);
+    const bool is_wanted = reading == Reading::with_logits && first + kept.size() == next.size();
+    inputs.push_back({.sequence = &text.sequence,
+                      .tokens = next.subspan(first, kept.size()),
+                      .logits = is_wanted ? NewTokens::Logits::last : NewTokens::Logits::none});
+    rows.insert(rows.end(), kept.begin(), kept.end());
+    if (is_wanted) text.row = n_logits++;
+  }
+  if (!is_any_left) n_kept_ = 0;
+  if (inputs.empty()) return;
+  if (!copies.empty()) runner_.copy_pages(copies);
+  predictor_->take_kept_states(rows);
+  runner_.step(inputs);
 }
 
 // The text, begun again where hidden states between those that it has and these are missing.
 MtpDrafter::Text& MtpDrafter::text_of(const ProcessedTokens& tokens) {
   const auto known = texts_.find(tokens.group);
-  if (known != texts_.end() && known->second.n_read() >= tokens.first) return known->second;
+  if (known != texts_.end() && known->second.n_known() >= tokens.first) return known->second;
   forget(*tokens.group);
   Text& text = texts_[tokens.group];
   begin(text, tokens);
@@ -129,29 +222,23 @@ bool MtpDrafter::make_room(Sequence& sequence, int32_t n_tokens, std::vector<Pag
          caches.take_pages(sequence, n_tokens, copies) == n_tokens;
 }
 
-// rows: of the hidden states that the last step of `of` left, for each of the inputs' tokens.
-void MtpDrafter::step(const DeviceExecutor& of, std::span<const NewTokens> inputs,
-                      std::span<const int32_t> rows, std::span<const PageCopy> copies) {
-  if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_->take_hidden_states(of, rows);
-  runner_.step(inputs);
-}
-
 void MtpDrafter::draft(std::span<const DraftTask> tasks) {
   std::vector<Draft> drafts;
-  for (const DraftTask& task : tasks) {
-    const auto text = texts_.find(task.group);
-    if (text != texts_.end() && text->second.row >= 0) {
-      drafts.push_back({.task = task, .row = text->second.row});
-    } else {
-      task.group->suppose({});
-    }
-  }
-  for (auto& [group, text] : texts_) text.row = -1;  // logits are drawn from once
   std::vector<Draft*> going_on;
-  for (Draft& draft : drafts) going_on.push_back(&draft);
   bool has_failed = false;
   try {
+    read_kept([tasks](const SequenceGroup& group) {
+      const auto is_of_group = [&](const DraftTask& task) { return task.group == &group; };
+      return std::ranges::any_of(tasks, is_of_group) ? Reading::with_logits : Reading::all;
+    });
+    for (const DraftTask& task : tasks) {
+      task.group->suppose({});
+      const auto text = texts_.find(task.group);
+      if (text == texts_.end()) continue;
+      const int32_t row = std::exchange(text->second.row, -1);
+      if (row >= 0) drafts.push_back({.task = task, .row = row});
+    }
+    for (Draft& draft : drafts) going_on.push_back(&draft);
     if (!going_on.empty()) draw(going_on);
     while (!going_on.empty()) go_on(going_on);
   } catch (const std::exception&) {  // the device: texts go on without a draft
@@ -159,8 +246,7 @@ void MtpDrafter::draft(std::span<const DraftTask> tasks) {
   }
   for (Draft& draft : drafts) {
     runner_.release(draft.fork);
-    if (has_failed) draft.tokens.clear();
-    draft.task.group->suppose(draft.tokens);
+    if (!has_failed) draft.task.group->suppose(draft.tokens);
   }
   if (has_failed) forget_all();
 }
@@ -198,7 +284,9 @@ void MtpDrafter::go_on(std::vector<Draft*>& drafts) {
     return false;
   });
   if (inputs.empty()) return;
-  step(*predictor_, inputs, rows, copies);
+  if (!copies.empty()) runner_.copy_pages(copies);
+  predictor_->take_hidden_states(*predictor_, rows);
+  runner_.step(inputs);
   draw(drafts);
 }
 
