@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -13,6 +14,7 @@
 
 #include "convert/huggingface/weight_files.h"
 #include "convert/pipeline.h"
+#include "engine/engine.h"
 #include "engine/load_weights.h"
 #include "engine/runner.h"
 #include "golden_data.h"
@@ -173,6 +175,36 @@ TEST_P(PredictorHeads, AreLeftOutWhereTheyAreIncomplete) {
   EXPECT_TRUE(report.predictors.empty());
   EXPECT_FALSE(report.left_out.empty());
   EXPECT_TRUE(read_config(ModelFile::open(folder_ / "a.bin")).predictors.empty());
+}
+
+// Drawn and not, alone and together, of prompts that begin the same.
+TEST_P(PredictorHeads, ChangeNoText) {
+  convert_to(folder_ / "m.bin", golden_.folder);
+  const auto texts = [&](const std::string& speculate, int32_t slots) {
+    Engine engine(folder_ / "m.bin", {.device = "cpu",
+                                      .threads = 2,
+                                      .slots = slots,
+                                      .speculate = speculate,
+                                      .always_speculate = true});
+    std::vector<std::future<Result>> results;
+    for (int i = 0; i < 6; ++i) {
+      Request request;
+      request.prompt = std::vector<int32_t>(golden_.tokens.begin(),
+                                            golden_.tokens.begin() + (i < 4 ? 5 * i + 3 : 14));
+      request.max_tokens = 30;
+      request.ignore_eos = true;
+      request.sampling.temperature = i % 2 == 0 ? 0 : 0.7F;
+      request.sampling.seed = i;
+      results.push_back(engine.submit(request));
+    }
+    std::vector<std::vector<int32_t>> all;
+    for (auto& result : results) all.push_back(result.get().outputs.at(0).tokens);
+    EXPECT_EQ(engine.stats().proposed_tokens > 0, speculate != "off");
+    return all;
+  };
+  const auto expected = texts("off", 1);
+  EXPECT_EQ(texts("mtp", 1), expected);
+  EXPECT_EQ(texts("mtp", 4), expected);
 }
 
 // Of a head whose matrices the checkpoint has, and make_predictor_golden.py what they give: for the
