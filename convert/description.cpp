@@ -298,7 +298,7 @@ std::string predictor(const ModelConfig& predictor) {
   text += layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn);
   if (!predictor.embedding.shared) text += "; an embedding of its own";
   if (!predictor.output.shared) text += "; an output matrix of its own";
-  return text + " (in the file, not computed)";
+  return text + " (runs with --speculate mtp)";
 }
 
 }  // namespace

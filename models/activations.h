@@ -56,6 +56,9 @@ struct Activations {
   Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
+  Matrix hidden_input;          ///< [tokens, hidden] f32: of a predictor, what it is given
+  Matrix kept_hidden;           ///< [kMostKeptHidden, hidden] f32: likewise, for later
+  Matrix beside_hidden;         ///< [tokens, 2 hidden]: the embedding, then that, normalized
   Matrix beside_embedding;      ///< [tokens, 2 hidden] f32: the stream, then the embedding
   Matrix normed_wide;           ///< [tokens, 2 hidden]: of these
   Matrix aside;                 ///< [tokens, hidden] f32: what attention gives there
@@ -106,6 +109,10 @@ struct Activations {
     shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
+    const int64_t of_hidden_input = config.hidden_input ? hidden : 0;
+    shape(hidden_input, DType::f32, tokens, of_hidden_input);
+    shape(kept_hidden, DType::f32, kMostKeptHidden, of_hidden_input);
+    shape(beside_hidden, act, tokens, 2 * of_hidden_input);
     const int64_t of_aside = hidden_if([](const LayerConfig& l) { return l.aside.has_value(); });
     shape(beside_embedding, DType::f32, tokens, 2 * of_aside);
     shape(normed_wide, act, tokens, 2 * of_aside);

@@ -225,6 +225,13 @@ std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t 
   return std::nullopt;
 }
 
+ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
+  ModelConfig own = config.predictors.at(predictor);
+  if (own.embedding.shared) own.embedding_format = config.embedding_format;
+  if (own.output.shared) own.output_format = config.output_format;
+  return own;
+}
+
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
@@ -742,6 +749,9 @@ void check_predictor(const ModelConfig& predictor, const ModelConfig& decoder,
   }
   if (predictor.encoder || !predictor.predictors.empty() || predictor.layer_inputs) {
     check.fail("it has an encoder, predictors or layers' inputs itself");
+  }
+  if (decoder.altup || decoder.layer_inputs) {
+    check.fail("the decoder's hidden states are more than one stream and tokens give");
   }
   if (predictor.output.none || (predictor.output.shared && decoder.output.none)) {
     check.fail("it has no output matrix");

@@ -564,7 +564,6 @@ struct ModelConfig {
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
   /// Decoders that predict further tokens: the first one the token after the next, of this one's
   /// hidden states, each other one the token after that, of those of the predictor before it.
-  /// Nothing computes them yet.
   std::vector<ModelConfig> predictors;
   std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
   std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
@@ -591,6 +590,14 @@ struct ModelConfig {
     return layer_kinds[layers[static_cast<size_t>(n)]];
   }
 };
+
+/// A description as most runs need it: predictors stay in the file.
+inline ModelConfig without_predictors(ModelConfig config) {
+  config.predictors.clear();
+  return config;
+}
+/// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats.
+ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
 
 /// The layers that keep keys and values, in order. A model is given a KvLayer for each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);

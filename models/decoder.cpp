@@ -63,6 +63,8 @@ class Decoder : public Model {
   LogitProduct forward(const BatchView& batch, const LayerMemory& memory) override {
     const Stream last = run_layers(
         batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
+    hidden_states_ =
+        keeps_states() ? Stream(backend_, activations_, batch.n_tokens).rows() : last.rows();
     return {.input = last.before(weights_.output_norm, activations_.last_normed),
             .weight = weights_.output.weight,
             .bias = weights_.output.bias,
@@ -94,6 +96,11 @@ class Decoder : public Model {
     }
   }
 
+  [[nodiscard]] Matrix hidden_states() const override { return hidden_states_; }
+  [[nodiscard]] const Norm& output_norm() const override { return weights_.output_norm; }
+  [[nodiscard]] Matrix hidden_input() const override { return activations_.hidden_input; }
+  [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
+
   Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) override {
     const Matrix hidden = encode(batch, kv);
     Matrix vectors = activations_.vectors.front().first_rows(batch.n_sequences);
@@ -112,9 +119,13 @@ class Decoder : public Model {
   }
 
  private:
+  // Predictors read the states of all tokens.
+  [[nodiscard]] bool keeps_states() const { return !config_.predictors.empty(); }
+
   // Returns those rows of the residual stream that wanted(rows) leaves of all, which may be none.
   // They are all that the last feed-forward works on: other tokens see no more of a token than
-  // what mixers keep of it.
+  // what mixers keep of it. For predictors it works on all once more, where these are: the wanted
+  // ones are to be the same without them, to the last bit.
   template <typename Wanted>
   Stream run_layers(const BatchView& batch, const LayerMemory& memory, Wanted wanted) {
     const Pass pass{backend_, activations_, batch, memory};
@@ -125,6 +136,7 @@ class Decoder : public Model {
     }
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
+    if (weights_.hidden_input) join_hidden(stream);
     if (activations_.beside_embedding.cols > 0) {
       const Matrix wide = rows_of(activations_.beside_embedding, stream.rows());
       backend_.norm(stream.rows(), {}, OutputMode::store,
@@ -172,7 +184,14 @@ class Decoder : public Model {
       }
       if (!layer.has_feed_forward()) continue;
       if (!layer.parallel) {
-        if (n + 1 == weights_.layers.size()) keep_wanted();
+        if (n + 1 == weights_.layers.size()) {
+          const Stream all = stream;
+          const Deferred deferred_of_all = deferred;
+          keep_wanted();
+          if (keeps_states() && stream.rows().data != all.rows().data) {
+            end_last_layer(pass, all, deferred_of_all);
+          }
+        }
         if (stream.rows().rows == 0) break;
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
@@ -184,6 +203,26 @@ class Decoder : public Model {
     keep_wanted();
     altup.merge(stream);
     return stream;
+  }
+
+  // The last layer's feed-forward, of all tokens.
+  void end_last_layer(const Pass& pass, Stream stream, Deferred deferred) {
+    const LayerWeights& weights = weights_.layers.back();
+    Input input = stream.before(weights.ffn_norms.before, activations_.normed);
+    feed_forward(pass, config_.layer(config_.n_layers() - 1), weights, input, stream, deferred);
+    if (weights.scale != nullptr) stream.scale(weights.scale);
+  }
+
+  // Makes of embeddings what a predictor's layers read.
+  void join_hidden(Stream& stream) {
+    const Matrix& rows = stream.rows();
+    const Matrix both = rows_of(activations_.beside_hidden, rows);
+    backend_.norm(rows, {}, OutputMode::store, both.columns(0, config_.hidden));
+    backend_.norm(rows_of(activations_.hidden_input, rows), weights_.hidden_input.norm,
+                  OutputMode::store, both.columns(config_.hidden, config_.hidden));
+    Input input{.x = both};
+    backend_.linear(input, weights_.hidden_input.projection.weight, {}, rows);
+    stream.is_changed();
   }
 
   // `rows` itself where it has no others.
@@ -206,6 +245,7 @@ class Decoder : public Model {
   Tables tables_;
   std::vector<Rope> ropes_;
   std::unique_ptr<Decoder> encoder_;
+  Matrix hidden_states_;  // of the last pass
 };
 
 // Every product of a forward pass: of those of equal shape the one of most rows.
@@ -221,8 +261,9 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     const ModelConfig& stack = stack_of(config, plan.id);
     const RouterConfig router =
         plan.experts > 0 ? stack.layer(plan.id.n).experts->router : RouterConfig{};
-    const int64_t rows =
-        plan.readers == TensorReaders::wanted ? limits.max_logits : limits.max_tokens;
+    const bool keeps_states = !config.predictors.empty() && is_of_layers(plan.id.kind);
+    const bool is_of_wanted = plan.readers == TensorReaders::wanted && !keeps_states;
+    const int64_t rows = is_of_wanted ? limits.max_logits : limits.max_tokens;
     const TensorId of_bias =
         bias_of(plan.role == TensorRole::table ? TensorId{TensorKind::output} : plan.id);
     const int64_t blocks = std::max<int64_t>(plan.blocks, 1);
@@ -308,6 +349,14 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
                                   Backend& backend, const BatchLimits& limits) {
   return std::make_unique<Decoder>(config, weights, backend, limits);
+}
+
+std::unique_ptr<Model> make_predictor(const ModelConfig& config, size_t predictor,
+                                      const WeightLookup& weights, Backend& backend,
+                                      const BatchLimits& limits) {
+  return std::make_unique<Decoder>(predictor_of(config, predictor),
+                                   find_predictor_weights(config, predictor, weights), backend,
+                                   limits);
 }
 
 }  // namespace faststream

@@ -10,13 +10,15 @@ namespace {
 
 class Finder {
  public:
-  Finder(const ModelConfig& config, const WeightLookup& lookup, bool of_encoder)
+  // stack: says whose layers these are, where they are not the decoder's.
+  Finder(const ModelConfig& config, const WeightLookup& lookup, const TensorId& stack = {})
       : config_(config), kv_layers_(kv_layers(config)), state_layers_(state_layers(config)) {
     for (TensorPlan& tensor : tensor_plan(config)) {
       const TensorId id = tensor.id;
       if (id.of_encoder || id.predictor > 0) continue;
-      TensorId in_file = id;  // where this is an encoder, "encoder." begins its names
-      in_file.of_encoder = of_encoder;
+      TensorId in_file = id;
+      in_file.of_encoder = stack.of_encoder;
+      in_file.predictor = stack.predictor;
       found_[id] = {std::move(tensor), lookup(in_file)};
     }
   }
@@ -31,6 +33,10 @@ class Finder {
                          .offset = static_cast<int32_t>(config_.embedding.offset),
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    if (config_.hidden_input) {
+      weights.hidden_input = {norm(hidden_norm, config_.hidden_input->norm),
+                              linear(hidden_projection)};
+    }
     weights.layer_inputs = {.embedding = {.table = linear(layer_inputs).weight,
                                           .multiplier = config_.layer_inputs.multiplier},
                             .projection = linear(layer_inputs_projection),
@@ -341,12 +347,22 @@ class Finder {
 }  // namespace
 
 DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup) {
-  return Finder(config, lookup, false).all({});
+  return Finder(config, lookup).all({});
 }
 
 DecoderWeights find_encoder_weights(const ModelConfig& encoder, const WeightLookup& lookup,
                                     const Weight& shared) {
-  return Finder(encoder, lookup, true).all(shared);
+  return Finder(encoder, lookup, {.of_encoder = true}).all(shared);
+}
+
+DecoderWeights find_predictor_weights(const ModelConfig& config, size_t predictor,
+                                      const WeightLookup& lookup) {
+  const DecoderWeights decoder = find_weights(config, lookup);
+  const ModelConfig& own = config.predictors.at(predictor);
+  const TensorId stack{.predictor = static_cast<int64_t>(predictor) + 1};
+  DecoderWeights weights = Finder(own, lookup, stack).all(decoder.embedding.table);
+  if (own.output.shared) weights.output = decoder.output;
+  return weights;
 }
 
 }  // namespace faststream

@@ -107,6 +107,14 @@ struct LayerInputsWeights {
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(projection); }
 };
 
+/// Of HiddenInputConfig.
+struct HiddenInputWeights {
+  Norm norm;
+  Linear projection;
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(projection); }
+};
+
 /// Of AltUpConfig: what makes the other streams, and the stream of them at last.
 struct AltUpWeights {
   int32_t parts = 1;
@@ -184,6 +192,7 @@ struct DenseWeights {
 struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
+  HiddenInputWeights hidden_input;
   LayerInputsWeights layer_inputs;
   AltUpWeights altup;
   std::vector<LayerWeights> layers;
@@ -192,11 +201,14 @@ struct DecoderWeights {
   std::vector<DenseWeights> dense;
 };
 
-/// Finds the tensors of tensor_plan(config) but for its encoder's. What a rule adds to scores,
-/// slopes of ALiBi and biases by distance, is no tensor and stays null.
+/// Finds the tensors of tensor_plan(config) but for its encoder's and its predictors'. What a rule
+/// adds to scores, slopes of ALiBi and biases by distance, is no tensor and stays null.
 DecoderWeights find_weights(const ModelConfig& config, const WeightLookup& lookup);
 /// The same of a decoder's encoder, whose embedding may be the decoder's, `shared`.
 DecoderWeights find_encoder_weights(const ModelConfig& encoder, const WeightLookup& lookup,
                                     const Weight& shared);
+/// The same of a decoder's predictor, counted from 0, which may share both its tables.
+DecoderWeights find_predictor_weights(const ModelConfig& config, size_t predictor,
+                                      const WeightLookup& lookup);
 
 }  // namespace faststream

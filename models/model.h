@@ -16,6 +16,9 @@ namespace faststream {
 /// Gives the place of a tensor of tensor_plan() in the backend's memory.
 using WeightLookup = std::function<const std::byte*(const TensorId&)>;
 
+/// Hidden states that a predictor has memory for beside those of a pass.
+inline constexpr int32_t kMostKeptHidden = 512;
+
 /// What layers keep of sequences: an entry for each of kv_layers(), and of state_layers().
 struct LayerMemory {
   std::span<const KvLayer> kv;
@@ -43,6 +46,17 @@ class Model {
   /// the same pages of the first layer before. forward() sees them as the batch's sources.
   virtual void read_sources(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 
+  /// What predictors read of the last forward(): hidden states as output_norm() reads them, [rows,
+  /// hidden] f32 in the model's memory until the next pass. Of a description with predictors those
+  /// of all tokens, of others those whose logits were wanted.
+  [[nodiscard]] virtual Matrix hidden_states() const = 0;
+  [[nodiscard]] virtual const Norm& output_norm() const = 0;
+  /// Of a predictor: memory for what the next forward() reads of each token beside it. [max_tokens,
+  /// hidden] f32.
+  [[nodiscard]] virtual Matrix hidden_input() const = 0;
+  /// Likewise for what later ones do. [kMostKeptHidden, hidden] f32.
+  [[nodiscard]] virtual Matrix kept_hidden() const = 0;
+
   /// Of a description with pooling: encode(), then what pooling and dense layers make of each
   /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.
   virtual Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) = 0;
@@ -68,5 +82,9 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
 /// The model that `config` describes. `backend` must outlive it.
 std::unique_ptr<Model> make_model(const ModelConfig& config, const WeightLookup& weights,
                                   Backend& backend, const BatchLimits& limits);
+/// One of its predictors, predictor_of().
+std::unique_ptr<Model> make_predictor(const ModelConfig& config, size_t predictor,
+                                      const WeightLookup& weights, Backend& backend,
+                                      const BatchLimits& limits);
 
 }  // namespace faststream

@@ -401,7 +401,7 @@ struct TensorPlan {
 ///   output                            [vocab, hidden]       unless tied or none
 ///
 /// and then those of the encoder, whose names begin with "encoder.", and those of predictors, last
-/// of all, as nothing computes with them yet: "predictors.N.". X.scales follows a matrix whose
+/// of all, as most runs leave them in the file: "predictors.N.". X.scales follows a matrix whose
 /// format has scales (support/weight_format.h); X_bias, f32 with as many elements as X has rows,
 /// follows X where that has a bias. Rows of Q and K are in Transformers' order (halves of what is
 /// rotated are the pairs' members).

@@ -90,7 +90,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->type_name("DIR");
   app.add_flag("--no-mtp", options.no_mtp,
                "Leave out the heads that predict further tokens (multi-token prediction), which "
-               "are kept in the file for later use");
+               "faststream-run --speculate mtp uses");
   app.add_option(
          "--activation-bits", options.activation_bits,
          "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "

@@ -60,7 +60,7 @@ _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
     --kv) _faststream_words "int8 fp8" "$2" ;;
-    --speculate) _faststream_words "auto off lookup draft=" "$2" ;;
+    --speculate) _faststream_words "auto off lookup mtp draft=" "$2" ;;
     --log) _faststream_words "text json none" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
     --format) _faststream_words "json npy" "$2" ;;

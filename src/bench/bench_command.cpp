@@ -391,7 +391,7 @@ void bench_command(const BenchOptions& options, const EngineOptions& engine) {
   }
   const ModelFile file =
       random ? random->file(options.shape) : ModelFile::open(options.models.front());
-  const ModelConfig config = read_config(file);
+  const ModelConfig config = without_predictors(read_config(file));
   if (config.encoder || config.output.none) {
     throw Error(
         file.name() +

@@ -27,6 +27,7 @@ void perplexity_command(const PerplexityOptions& options) {
   const std::string text = read_text_file(options.text_file, "--perplexity");
   EngineOptions engine = options.engine;
   engine.slots = 1;
+  engine.speculate = "off";
   engine.check_interrupted = check_interrupted;
   LoadedModel model(options.model, engine, kPerplexityStepTokens);
   if (model.answers) {

@@ -13,6 +13,15 @@ struct DraftTask {
   int32_t n_tokens = 0;            ///< that are wanted
 };
 
+/// Tokens of a text that a step processed, those that were proposed included. Of these as many
+/// count as the text has now.
+struct ProcessedTokens {
+  const SequenceGroup* group = nullptr;  ///< of one sequence
+  int32_t first = 0;                     ///< position in its text
+  int32_t row = 0;                       ///< of the first one among all tokens of the step
+  int32_t n_tokens = 0;
+};
+
 class Drafter {
  public:
   Drafter() = default;
@@ -21,7 +30,9 @@ class Drafter {
   virtual ~Drafter() = default;
 
   /// Reads a group's text, so that to draft for it takes no long.
-  virtual void read(const SequenceGroup& group) = 0;
+  virtual void read(const SequenceGroup& /*group*/) {}
+  /// The model's last step, whose hidden states still are what it left, was of these and of others.
+  virtual void processed(std::span<const ProcessedTokens> /*tokens*/) {}
   /// Has each group suppose as many tokens as are wanted of it, or fewer
   /// (SequenceGroup::suppose()).
   virtual void draft(std::span<const DraftTask> tasks) = 0;

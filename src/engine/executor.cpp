@@ -18,13 +18,64 @@ DeviceExecutor::DeviceExecutor(const ModelFile& file, const ModelConfig& config,
                                const RunnerLimits& limits,
                                const std::function<void(size_t)>& progress)
     : config_(config), backend_(backend), limits_(limits) {
-  const WeightLookup weights =
-      load_weights(file, read_config(file), backend, progress, config.rank);
-  model_ = make_model(config_, weights, backend, limits.batch);
+  ModelConfig whole = read_config(file);
+  whole.predictors = config.predictors;
+  weights_ = load_weights(file, whole, backend, progress, config.rank);
+  model_ = make_model(config_, weights_, backend, limits.batch);
+  allocate_memory();
+}
+
+DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
+                               const RunnerLimits& limits)
+    : config_(predictor_of(decoder.config_, predictor)),
+      backend_(decoder.backend_),
+      limits_(limits),
+      model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
+                                        limits.batch)) {
+  allocate_memory();
+}
+
+std::unique_ptr<DeviceExecutor> DeviceExecutor::make_predictor(size_t predictor,
+                                                               const RunnerLimits& limits) const {
+  return std::unique_ptr<DeviceExecutor>(new DeviceExecutor(*this, predictor, limits));
+}
+
+void DeviceExecutor::copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count,
+                                        const Matrix& to) {
+  const bool is_before_norm = config_.hidden_input->before_output_norm;
+  backend_.norm(of.model_->hidden_states().row_range(first, count),
+                is_before_norm ? Norm{} : of.model_->output_norm(), OutputMode::store, to);
+}
+
+// Rows that follow each other are copied together.
+void DeviceExecutor::take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows) {
+  for (size_t first = 0, end = 0; first < rows.size(); first = end) {
+    for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    const auto n = static_cast<int32_t>(end - first);
+    copy_hidden_states(of, rows[first], n,
+                       model_->hidden_input().row_range(static_cast<int64_t>(first), n));
+  }
+}
+
+void DeviceExecutor::keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count,
+                                        int32_t to) {
+  copy_hidden_states(of, first, count, model_->kept_hidden().row_range(to, count));
+}
+
+// Of a batch that has as many tokens as rows are kept, the rows whose logits are wanted.
+void DeviceExecutor::take_kept_states(std::span<const int32_t> rows) {
+  taken_ = Batch{};
+  taken_.add_sequence(std::vector<int32_t>(static_cast<size_t>(kMostKeptHidden)), 0);
+  taken_.logit_rows.assign(rows.begin(), rows.end());
+  backend_.gather_rows(backend_.upload(taken_), model_->kept_hidden(),
+                       model_->hidden_input().first_rows(std::ssize(rows)));
+}
+
+void DeviceExecutor::allocate_memory() {
   allocate_caches();
   logits_memory_ =
-      backend.allocate(static_cast<size_t>(limits.batch.max_logits) *
-                       static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
+      backend_.allocate(static_cast<size_t>(limits_.batch.max_logits) *
+                        static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
 }
 
 KvType DeviceExecutor::kv_type() const {

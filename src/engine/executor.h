@@ -30,6 +30,8 @@ struct RunnerLimits {
 
 CacheBounds bounds_of(const RunnerLimits& limits);
 
+class DeviceExecutor;
+
 /// Has a model, the memory of its caches and that of a step. Which pages are whose, others know.
 /// One thread at a time may use it.
 class Executor {
@@ -46,6 +48,9 @@ class Executor {
   [[nodiscard]] virtual KvType kv_type() const = 0;
   /// Bytes of all caches, on each rank.
   [[nodiscard]] virtual size_t kv_bytes() const = 0;
+
+  /// Itself, where one device computes all; else null.
+  [[nodiscard]] virtual DeviceExecutor* of_one_device() { return nullptr; }
 
   // Batches must live, and stay unchanged, until the next one.
 
@@ -72,6 +77,19 @@ class DeviceExecutor final : public Executor {
   [[nodiscard]] KvType kv_type() const override;
   [[nodiscard]] size_t kv_bytes() const override { return kv_bytes_; }
 
+  [[nodiscard]] DeviceExecutor* of_one_device() override { return this; }
+
+  /// One of config()'s predictors, counted from 0, with caches of its own. This must outlive it.
+  [[nodiscard]] std::unique_ptr<DeviceExecutor> make_predictor(size_t predictor,
+                                                               const RunnerLimits& limits) const;
+  /// Of a predictor: its next step's tokens have, each beside it, these rows of the hidden states
+  /// that the last step of `of` left (Model::hidden_states()).
+  void take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows);
+  /// Likewise: keeps some of them from row `to` on, of kMostKeptHidden.
+  void keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, int32_t to);
+  /// Likewise: its next step's tokens have, each beside it, these rows of what was kept.
+  void take_kept_states(std::span<const int32_t> rows);
+
   /// Has the device begin with all that it was given, see Backend::launch().
   void launch() { backend_.launch(); }
   void read_sources(const Batch& batch) override;
@@ -81,6 +99,9 @@ class DeviceExecutor final : public Executor {
   void copy(std::span<const std::vector<PageCopy>> copies) override;
 
  private:
+  DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
+  void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
+  void allocate_memory();
   void allocate_caches();
   [[nodiscard]] Matrix logits_memory() const;
   /// Columns of logits that each rank multiplies; 0: rank 0 has all.
@@ -96,10 +117,12 @@ class DeviceExecutor final : public Executor {
   std::vector<std::vector<KvLayer>> kv_groups_;  // the same by group
   std::vector<StateLayer> states_;               // of state_layers()
   Buffer logits_memory_;
+  WeightLookup weights_;
   std::unique_ptr<Model> model_;
   int32_t n_logits_ = 0;     // of the last step
   LogitProduct product_;     // likewise
   bool has_logits_ = false;  // likewise: they are multiplied
+  Batch taken_;              // of what take_kept_states() took
 };
 
 }  // namespace faststream

@@ -310,9 +310,10 @@ void Generation::forbid() {
 SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
                          Speculation::Kind speculation)
     : text_(rules, tokenizer, sample) {
+  using enum Speculation::Kind;
   constexpr float kExpected = 0.8F;  // of a draft, before there was one
-  if (speculation == Speculation::Kind::lookup) lookup_.emplace();
-  if (speculation == Speculation::Kind::draft) draft_rate_.emplace(kExpected);
+  if (speculation == lookup) lookup_.emplace();
+  if (speculation == draft || speculation == mtp) draft_rate_.emplace(kExpected);
 }
 
 void SampleGroup::propose(int32_t n) {

@@ -56,9 +56,8 @@ struct Placement {
   Places places;
 };
 
-Placement place_tensors(const ModelFile& file, const ModelConfig& config, RankPlace rank,
-                        Predictors predictors) {
-  Placement placement{.source = weights_to_load(file, config, predictors), .places = {}};
+Placement place_tensors(const ModelFile& file, const ModelConfig& config, RankPlace rank) {
+  Placement placement{.source = weights_to_load(file, config), .places = {}};
   WeightSource& source = placement.source;
   const uint64_t first = source.offset;
   std::map<TensorId, TensorPlan> share;  // as the rank's description has them
@@ -67,7 +66,6 @@ Placement place_tensors(const ModelFile& file, const ModelConfig& config, RankPl
   }
   for (const TensorPlan& plan : tensor_plan(config)) {
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
-    if (plan.id.predictor > 0 && predictors == Predictors::left_in_file) continue;
     uint64_t& place = placement.places[plan.id] = tensor.offset - first;
     if (rank.count == 1) continue;
     const size_t slices = source.slices.size();
@@ -84,13 +82,10 @@ ModelConfig read_config(const ModelFile& file) {
   return config_from_json(file.section("model"), file.name());
 }
 
-WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
-                             Predictors predictors) {
+WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config) {
   WeightSource source = file.weights();
-  if (config.predictors.empty() || predictors == Predictors::loaded) return source;
   uint64_t end = source.offset;
   for (const TensorPlan& plan : tensor_plan(config)) {
-    if (plan.id.predictor > 0) continue;
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
     end = std::max(end, tensor.offset + tensor.bytes);
   }
@@ -99,9 +94,8 @@ WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
 }
 
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress, RankPlace rank,
-                          Predictors predictors) {
-  Placement placement = place_tensors(file, config, rank, predictors);
+                          const std::function<void(size_t)>& progress, RankPlace rank) {
+  Placement placement = place_tensors(file, config, rank);
   backend.expect_products(config.weight_format, placement.source.size());
   const std::byte* base = backend.load_weights(placement.source, progress);
   return [base, places = std::move(placement.places)](const TensorId& id) {
@@ -110,7 +104,7 @@ WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Back
 }
 
 size_t bytes_to_load(const ModelFile& file, const ModelConfig& config, RankPlace rank) {
-  return place_tensors(file, config, rank, Predictors::left_in_file).source.size();
+  return place_tensors(file, config, rank).source.size();
 }
 
 }  // namespace faststream

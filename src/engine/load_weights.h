@@ -13,20 +13,17 @@ namespace faststream {
 /// The description in a model file. Throws Error, naming the file, when there is no valid one.
 ModelConfig read_config(const ModelFile& file);
 
-/// Of a file with predictors of further tokens: whether they are loaded beside the model.
-enum class Predictors { left_in_file, loaded };
+// Each takes the file's description, or that without_predictors(), which then cost a device
+// nothing.
 
 /// What a device is to have of a file: all that load_weights() gives it alone, as one range.
-WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config,
-                             Predictors predictors = Predictors::left_in_file);
+WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config);
 
 /// Makes the tensors of tensor_plan(config), or a rank's share of each (models/shares.h), readable
 /// by operations; `progress`, if set, is called with the bytes done so far. Throws Error, naming
 /// the file, when a tensor is missing or of another type or shape, before anything is allocated.
-/// Predictors that are left in the file cost a device nothing.
 WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                          const std::function<void(size_t)>& progress, RankPlace rank = {},
-                          Predictors predictors = Predictors::left_in_file);
+                          const std::function<void(size_t)>& progress, RankPlace rank = {});
 
 /// Bytes of memory that they take there.
 size_t bytes_to_load(const ModelFile& file, const ModelConfig& config, RankPlace rank = {});

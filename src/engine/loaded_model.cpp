@@ -35,6 +35,26 @@ KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
                    "latents, sinks and encoders stay in 16 bits); leave it out");
 }
 
+namespace {
+
+// Throws where heads that predict further tokens are wanted, but cannot run.
+std::vector<ModelConfig> find_predictors(const ModelFile& file, const Ranks& ranks) {
+  std::vector<ModelConfig> predictors = read_config(file).predictors;
+  if (predictors.empty()) {
+    throw Error(file.name() +
+                ": has no heads that predict further tokens for --speculate mtp; convert the "
+                "checkpoint without --no-mtp, if it has some, or give --speculate lookup");
+  }
+  if (ranks.place().count > 1) {
+    throw UsageError(
+        "--speculate mtp: heads that predict further tokens run on one device, not on several "
+        "together; give one, or --speculate lookup");
+  }
+  return predictors;
+}
+
+}  // namespace
+
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
                          int32_t max_logits)
     : ModelOnDevice(path, options.check_interrupted),
@@ -48,6 +68,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   }
   if (!config.encoder) speculation = speculation_from_name(options.speculate);
   ranks = std::make_unique<Ranks>(options.device, options.threads, options.link);
+  if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file, *ranks);
   MemoryPlan plan;
   const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
     BackendFigures figures = figures_of(*backend, config, kv);

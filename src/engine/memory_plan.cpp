@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "backend/batch.h"
 #include "engine/cache_kinds.h"
@@ -32,16 +33,17 @@ size_t cache_room(size_t free_bytes, size_t taken) {
   return room - std::min(room / 8, kMostReserve);
 }
 
-// Tokens, a multiple of kPageTokens, for whose caches `room` bytes suffice.
-int64_t tokens_that_fit(const CacheKinds& kinds, CacheBounds bounds, size_t room) {
+// Tokens, a multiple of kPageTokens, for whose caches, bytes(n_pages), `room` bytes suffice.
+template <typename Bytes>
+int64_t tokens_that_fit(size_t room, const Bytes& bytes) {
   constexpr int32_t kMost = (1 << 30) / kPageTokens;
   int32_t fits = 0;
   for (int32_t most = kMost; fits < most;) {
-    bounds.n_pages = fits + (most - fits + 1) / 2;
-    if (bytes_of(kinds, bounds) <= room) {
-      fits = bounds.n_pages;
+    const int32_t n_pages = fits + (most - fits + 1) / 2;
+    if (bytes(n_pages) <= room) {
+      fits = n_pages;
     } else {
-      most = bounds.n_pages - 1;
+      most = n_pages - 1;
     }
   }
   return int64_t{fits} * kPageTokens;
@@ -150,19 +152,52 @@ int32_t choose_proposed_tokens(const ModelConfig& config, const EngineOptions& o
   return speculates ? std::min(slots * kMostProposed, kMostSpeculating) : 0;
 }
 
+// What a model, or a predictor of one, takes beside weights and caches.
+struct StepMemory {
+  size_t bytes = 0;    // that are its own
+  size_t scratch = 0;  // of the backend
+};
+
+StepMemory step_memory(const ModelConfig& config, const BackendFigures& backend,
+                       const RunnerLimits& limits) {
+  const size_t logits_bytes = static_cast<size_t>(limits.batch.max_logits) *
+                              static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
+  StepBounds bounds = step_bounds(config, limits.batch, limits.sequences, config.max_context);
+  bounds.kv_format = limits.kv;
+  return {.bytes = logits_bytes + activation_bytes(config, backend.activations, limits.batch),
+          .scratch = backend.scratch_bytes(bounds)};
+}
+
 // Tokens of KV cache for which memory suffices beside so many slots, a multiple of kPageTokens.
 int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const BackendFigures& backend,
                       const BatchLimits& limits, int32_t slots) {
-  const size_t logits_bytes = static_cast<size_t>(limits.max_logits) *
-                              static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
-  StepBounds bounds = step_bounds(config, limits, slots, config.max_context);
-  bounds.kv_format = backend.kv.format;
-  const size_t taken = weight_bytes + logits_bytes +
-                       activation_bytes(config, backend.activations, limits) +
-                       backend.scratch_bytes(bounds);
-  return tokens_that_fit(cache_kinds(config, backend.kv),
-                         {.sequences = slots, .step_tokens = limits.max_tokens},
-                         cache_room(backend.free_bytes, taken));
+  struct Part {
+    ModelConfig config;
+    RunnerLimits limits;
+    CacheKinds kinds;
+  };
+  std::vector<Part> parts;
+  const auto add = [&](const ModelConfig& part, const RunnerLimits& of_part) {
+    parts.push_back({part, of_part, cache_kinds(part, {backend.kv.dtype, of_part.kv})});
+  };
+  const RunnerLimits of_model{.sequences = slots, .batch = limits, .kv = backend.kv.format};
+  add(config, of_model);
+  if (!config.predictors.empty()) add(predictor_of(config, 0), predictor_limits(of_model));
+  size_t taken = weight_bytes;
+  size_t scratch = 0;
+  for (const Part& part : parts) {
+    const StepMemory memory = step_memory(part.config, backend, part.limits);
+    taken += memory.bytes;
+    scratch = std::max(scratch, memory.scratch);
+  }
+  return tokens_that_fit(cache_room(backend.free_bytes, taken + scratch), [&](int32_t n_pages) {
+    size_t bytes = 0;
+    for (Part& part : parts) {
+      part.limits.n_pages = n_pages;
+      bytes += bytes_of(part.kinds, bounds_of(part.limits));
+    }
+    return bytes;
+  });
 }
 
 bool has_experts(const ModelConfig& config) {
@@ -195,6 +230,16 @@ BackendFigures figures_of(const Backend& backend, const ModelConfig& config, KvF
           .scratch_bytes = [&backend](const StepBounds& bounds) {
             return backend.scratch_bytes(bounds);
           }};
+}
+
+// Of texts that may have proposals there are two sequences each: what is in them, and a draft.
+RunnerLimits predictor_limits(const RunnerLimits& of_model) {
+  const int32_t texts = std::min(of_model.sequences, kMostSpeculating);
+  RunnerLimits limits = of_model;
+  limits.sequences = 2 * texts;
+  limits.batch.max_logits = texts;
+  limits.kv = KvFormat::plain;
+  return limits;
 }
 
 MemoryPlan plan_memory(const ModelConfig& config, const EngineOptions& options, size_t weight_bytes,

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "backend/backend.h"
+#include "engine/executor.h"
 #include "engine/options.h"
 #include "models/config.h"
 #include "models/model.h"
@@ -37,6 +38,9 @@ struct BackendFigures {
 /// outlive them.
 BackendFigures figures_of(const Backend& backend, const ModelConfig& config,
                           KvFormat kv = KvFormat::plain);
+
+/// Of the first of a model's predictors, beside a model of these.
+RunnerLimits predictor_limits(const RunnerLimits& of_model);
 
 struct MemoryPlan {
   int64_t context = 0;  ///< tokens

@@ -54,7 +54,7 @@ std::shared_ptr<const Tokenizer> make_prompt_tokenizer(const ModelFile& file,
 ModelOnDevice::ModelOnDevice(const std::filesystem::path& path,
                              const CheckInterrupted& check_interrupted)
     : file(ModelFile::open(path)),
-      config(read_config(file)),
+      config(without_predictors(read_config(file))),
       tokenizer(make_tokenizer(file, config, check_interrupted)) {}
 
 size_t ModelOnDevice::weight_bytes() const { return weights_to_load(file, config).bytes.size(); }

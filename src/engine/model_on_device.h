@@ -35,7 +35,7 @@ struct ModelOnDevice {
   [[nodiscard]] size_t weight_bytes() const;
 
   ModelFile file;
-  ModelConfig config;
+  ModelConfig config;                          ///< without_predictors(), until some are wanted
   std::shared_ptr<const Tokenizer> tokenizer;  ///< of what the model writes
   std::unique_ptr<Backend> backend;            ///< once it is placed
   double load_seconds = 0;                     ///< likewise

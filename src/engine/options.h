@@ -43,8 +43,9 @@ struct EngineOptions {
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
   /// Has several tokens of a text in a step where that is faster, which changes no text: "lookup"
   /// proposes what followed where the end of the text stood before, "draft=FILE" what another model
-  /// of the same tokenizer draws; "off" proposes nothing; "auto" is "lookup" on
-  /// a CPU, and "off" on a GPU, where last bits depend on how many tokens of a text a step has.
+  /// of the same tokenizer draws, "mtp" what the model's own head does that predicts further
+  /// tokens, on one device; "off" proposes nothing; "auto" is "lookup" on a CPU, and "off" on a
+  /// GPU, where last bits depend on how many tokens of a text a step has.
   std::string speculate = "auto";
   /// Propose all the same where that is slower: for tests.
   bool always_speculate = false;

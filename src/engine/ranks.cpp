@@ -109,7 +109,7 @@ Bytes name_model(const RankLink& link, const ModelFile& file) {
 }
 
 void follow_model(RankLink& link, const RankDevice& device, const ModelFile& file) {
-  const ModelConfig config = read_config(file);
+  const ModelConfig config = without_predictors(read_config(file));
   const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
   exchange_figures(link, file, config, *backend, memory_of(*backend, device.device));
   const auto orders = value_of<Orders>(link.listen());

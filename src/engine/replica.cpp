@@ -26,7 +26,7 @@ int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
 // many takes twice as long.
 constexpr int32_t kTurnSlots = 512;
 
-SchedulerLimits scheduler_limits(const LoadedModel& model, DraftModel* draft,
+SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                                  const EngineOptions& options) {
   SchedulerLimits limits{.slots = model.info.slots,
                          .max_step_tokens = model.runner->limits().batch.max_tokens,
@@ -37,7 +37,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, DraftModel* draft,
                          .threads = scheduler_threads(model, options),
                          .ends_together = options.ends_together,
                          .proposed_tokens = model.proposed_tokens,
-                         .drafter = draft,
+                         .drafter = drafter,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
@@ -48,6 +48,16 @@ std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
   const Speculation speculation = speculation_from_name(options.speculate);
   if (speculation.kind != Speculation::Kind::draft) return nullptr;
   return std::make_unique<DraftModel>(speculation.draft, options);
+}
+
+std::unique_ptr<MtpDrafter> make_mtp_drafter(LoadedModel& model, bool prefix_sharing) {
+  if (model.speculation.kind != Speculation::Kind::mtp) return nullptr;
+  return std::make_unique<MtpDrafter>(model, prefix_sharing);
+}
+
+Drafter* one_of(DraftModel* draft, MtpDrafter* mtp) {
+  if (mtp != nullptr) return mtp;
+  return draft;
 }
 
 // What the draft model leaves of the memory that both may take.
@@ -63,10 +73,12 @@ EngineOptions beside(const DraftModel* draft, EngineOptions options) {
 Replica::Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue)
     : draft_(load_draft(options)),
       model_(path, beside(draft_.get(), options), 1),
+      mtp_(make_mtp_drafter(model_, options.prefix_sharing)),
       rule_cache_(*model_.tokenizer, model_.config.vocab),
       context_option_(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
       rescue_(std::move(rescue)),
-      scheduler_(*model_.runner, scheduler_limits(model_, draft_.get(), options)) {
+      scheduler_(*model_.runner,
+                 scheduler_limits(model_, one_of(draft_.get(), mtp_.get()), options)) {
   if (draft_) draft_->check_drafts_for(model_);
   try {
     chat_ = find_chat_template(options.chat_template, model_.file);

@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "engine/job.h"
 #include "engine/loaded_model.h"
+#include "engine/mtp_drafter.h"
 #include "engine/rule_cache.h"
 #include "engine/scheduler.h"
 #include "text/chat_template.h"
@@ -125,6 +126,7 @@ class Replica {
 
   std::unique_ptr<DraftModel> draft_;  // before the model, which takes what is left of memory
   LoadedModel model_;
+  std::unique_ptr<MtpDrafter> mtp_;
   mutable RuleCache rule_cache_;
   std::string context_option_;  // which made the context smaller than the model's
   std::optional<ChatTemplate> chat_;

@@ -41,8 +41,8 @@ Runner::Runner(std::unique_ptr<Executor> executor)
 
 Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
                const std::function<void(size_t)>& progress)
-    : Runner(std::make_unique<DeviceExecutor>(file, read_config(file), backend, limits, progress)) {
-}
+    : Runner(std::make_unique<DeviceExecutor>(file, without_predictors(read_config(file)), backend,
+                                              limits, progress)) {}
 
 void Runner::read_sources(std::span<Source* const> sources) {
   batch_ = Batch{};

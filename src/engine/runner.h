@@ -30,6 +30,7 @@ class Runner {
   /// Of what an executor has loaded already.
   explicit Runner(std::unique_ptr<Executor> executor);
 
+  [[nodiscard]] Executor& executor() { return *executor_; }
   [[nodiscard]] const ModelConfig& config() const { return executor_->config(); }
   [[nodiscard]] const RunnerLimits& limits() const { return executor_->limits(); }
   [[nodiscard]] SequenceCaches& caches() { return caches_; }

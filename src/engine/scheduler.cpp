@@ -150,6 +150,7 @@ void Scheduler::finish(Step& step, Parts parts) {
   }
   if (step.choices) note_time(step, parts);
   accept(step, parts);
+  if (in_flight_.empty()) policy_.tell_drafter(step.plan, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
     const PartResult& result = step.results[i];
     try {

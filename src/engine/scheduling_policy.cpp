@@ -94,6 +94,25 @@ void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {
   }
 }
 
+// Of more sequences that run than may have proposals a drafter need not know.
+void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> parts) {
+  if (limits_.drafter == nullptr || n_running_ > kMostSpeculating) return;
+  std::vector<ProcessedTokens> processed;
+  int32_t row = 0;
+  for (const Part& part : parts) {
+    const SequenceGroup& group = *part.entry->group;
+    for (const NewTokens& input : step.inputs_of({&part, 1})) {
+      const int32_t n = input.n_tokens();
+      if (group.width() == 1) {
+        processed.push_back(
+            {.group = &group, .first = input.sequence->n_cached - n, .row = row, .n_tokens = n});
+      }
+      row += n;
+    }
+  }
+  if (!processed.empty()) limits_.drafter->processed(processed);
+}
+
 void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_tokens,
                               std::span<const int32_t> parents) {
   Entry& entry = *part.entry;

@@ -166,6 +166,9 @@ class SchedulingPolicy {
   /// A part was processed: counts what it has of prompts and lets others share it. Before the group
   /// accepts what was chosen.
   void processed(const StepPlan& step, const Part& part);
+  /// Parts were processed as a batch, the last one that the model was given, and their groups have
+  /// accepted what was chosen: tells the drafter. Before follow().
+  void tell_drafter(const StepPlan& step, std::span<const Part> parts);
   /// The part's group has accepted tokens, and its sequences go on from these parents, if
   /// `has_tokens`. Of proposed tokens those stay that the text has now.
   void follow(const StepPlan& step, const Part& part, bool has_tokens,

@@ -10,13 +10,14 @@ Speculation speculation_from_name(std::string_view name) {
   if (name == "off") return {};
   if (name == "auto") return {.kind = Speculation::Kind::lookup, .only_where_exact = true};
   if (name == "lookup") return {.kind = Speculation::Kind::lookup};
+  if (name == "mtp") return {.kind = Speculation::Kind::mtp};
   if (name.starts_with(kDraft) && name.size() > kDraft.size()) {
     Speculation speculation{.kind = Speculation::Kind::draft};
     speculation.draft = name.substr(kDraft.size());
     return speculation;
   }
   throw UsageError(in_quotes(name) +
-                   " is no way to speculate; give auto, off, lookup or draft=FILE");
+                   " is no way to speculate; give auto, off, lookup, mtp or draft=FILE");
 }
 
 }  // namespace faststream

@@ -13,6 +13,7 @@ struct Speculation {
     off,
     lookup,  ///< what followed where the end of the text stood before
     draft,   ///< another model
+    mtp,     ///< heads of the model itself that predict further tokens
   };
   Kind kind = Kind::off;
   /// Off where a step of several tokens of a text gives other bits than several of one.
@@ -20,8 +21,8 @@ struct Speculation {
   std::string draft = {};  ///< the other model's file
 };
 
-/// What EngineOptions::speculate names: "auto", "off", "lookup" or "draft=FILE". Throws UsageError
-/// when it is none of them.
+/// What EngineOptions::speculate names: "auto", "off", "lookup", "mtp" or "draft=FILE". Throws
+/// UsageError when it is none of them.
 Speculation speculation_from_name(std::string_view name);
 
 /// Tokens that are proposed for a text in a step, at most.

@@ -72,8 +72,9 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->check(whole_number(kMinChunk, kMaxStepTokens));
   app.add_option("--speculate", engine.speculate,
                  "Several tokens of a text a step where that is faster, which changes no text: "
-                 "auto, off, lookup (what followed where the end of the text stood before) or "
-                 "draft=FILE (what a smaller model of the same tokenizer draws)")
+                 "auto, off, lookup (what followed where the end of the text stood before), mtp "
+                 "(what a head of the model that predicts further tokens draws) or draft=FILE "
+                 "(what a smaller model of the same tokenizer draws)")
       ->group(kDeviceGroup)
       ->type_name("HOW")
       ->check(accepted_by(speculation_from_name))

@@ -61,6 +61,7 @@ TEST(Speculate, RefusesWhatCannotPropose) {
   EXPECT_NE(refusal("draft=", 2).find("is no way to speculate"), std::string::npos);
   EXPECT_NE(refusal("draft=nothing.bin", 1).find("nothing.bin: there is no such file"),
             std::string::npos);
+  EXPECT_NE(refusal("mtp", 1).find("has no heads that predict further tokens"), std::string::npos);
 }
 
 }  // namespace

@@ -2,14 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <iterator>
+#include <memory>
+#include <numeric>
+#include <tuple>
 
 #include "convert/huggingface/weight_files.h"
 #include "convert/pipeline.h"
+#include "engine/engine.h"
 #include "engine/load_weights.h"
+#include "engine/runner.h"
 #include "golden_data.h"
 #include "models/tensor_plan.h"
 #include "unit/backend/test_backends.h"
@@ -129,17 +136,17 @@ TEST_P(PredictorHeads, AreOnADeviceOnlyWhereTheyAreWanted) {
   convert_to(folder_ / "m.bin", golden_.folder);
   const ModelFile file = ModelFile::open(folder_ / "m.bin");
   const ModelConfig config = read_config(file);
-  const auto whole = weights_to_load(file, config, Predictors::loaded).bytes.size();
-  const auto model = weights_to_load(file, config).bytes.size();
+  const ModelConfig alone = without_predictors(config);
+  const auto whole = weights_to_load(file, config).bytes.size();
+  const auto model = weights_to_load(file, alone).bytes.size();
   EXPECT_EQ(whole, file.weights().bytes.size());
   const TensorInfo& first = *file.find("predictors.0.embedding_norm");
   EXPECT_LE(model, first.offset - file.weights().offset);
   const auto backend = make_test_backend("cpu");
   FASTSTREAM_REQUIRE_BACKEND(backend);
   const TensorId norm{.kind = TensorKind::embedding_norm, .predictor = 1};
-  EXPECT_ANY_THROW(load_weights(file, config, *backend, nullptr)(norm));
-  const std::byte* loaded =
-      load_weights(file, config, *backend, nullptr, {}, Predictors::loaded)(norm);
+  EXPECT_ANY_THROW(load_weights(file, alone, *backend, nullptr)(norm));
+  const std::byte* loaded = load_weights(file, config, *backend, nullptr)(norm);
   EXPECT_EQ(std::memcmp(loaded, file.bytes(first).data(), first.bytes), 0);
 }
 
@@ -169,6 +176,108 @@ TEST_P(PredictorHeads, AreLeftOutWhereTheyAreIncomplete) {
   EXPECT_FALSE(report.left_out.empty());
   EXPECT_TRUE(read_config(ModelFile::open(folder_ / "a.bin")).predictors.empty());
 }
+
+// Drawn and not, alone and together, of prompts that begin the same.
+TEST_P(PredictorHeads, ChangeNoText) {
+  convert_to(folder_ / "m.bin", golden_.folder);
+  const auto texts = [&](const std::string& speculate, int32_t slots) {
+    Engine engine(folder_ / "m.bin", {.device = "cpu",
+                                      .threads = 2,
+                                      .slots = slots,
+                                      .speculate = speculate,
+                                      .always_speculate = true});
+    std::vector<std::future<Result>> results;
+    for (int i = 0; i < 6; ++i) {
+      Request request;
+      request.prompt = std::vector<int32_t>(golden_.tokens.begin(),
+                                            golden_.tokens.begin() + (i < 4 ? 5 * i + 3 : 14));
+      request.max_tokens = 30;
+      request.ignore_eos = true;
+      request.sampling.temperature = i % 2 == 0 ? 0 : 0.7F;
+      request.sampling.seed = i;
+      results.push_back(engine.submit(request));
+    }
+    std::vector<std::vector<int32_t>> all;
+    for (auto& result : results) all.push_back(result.get().outputs.at(0).tokens);
+    EXPECT_EQ(engine.stats().proposed_tokens > 0, speculate != "off");
+    return all;
+  };
+  const auto expected = texts("off", 1);
+  EXPECT_EQ(texts("mtp", 1), expected);
+  EXPECT_EQ(texts("mtp", 4), expected);
+}
+
+// Of a head whose matrices the checkpoint has, and make_predictor_golden.py what they give: for the
+// prompt's last tokens but one, and for one that it drew itself, beside its own hidden state.
+class PredictedLogits : public testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(PredictedLogits, AreThoseOfTransformersLayers) {
+  const auto& [variant, device] = GetParam();
+  const auto backend = make_test_backend(device);
+  FASTSTREAM_REQUIRE_BACKEND(backend);
+  const GoldenData golden = load_golden("families/" + variant);
+  const auto wanted = read_numbers<float>(golden_root() / "predictors" / (variant + ".f32"));
+  const TemporaryFolder folder;
+  convert::ConvertOptions options;
+  options.checkpoint = golden.folder;
+  options.tokenizer = golden.tokenizer;
+  options.output = folder / "m.bin";
+  options.format = WeightFormat::f32;
+  convert::convert_checkpoint(options);
+  const ModelFile file = ModelFile::open(folder / "m.bin");
+  const auto n_tokens = static_cast<int32_t>(golden.tokens.size());
+  const RunnerLimits limits{
+      .n_pages = 8, .sequences = 2, .batch = {.max_tokens = n_tokens, .max_logits = n_tokens}};
+  auto executor =
+      std::make_unique<DeviceExecutor>(file, read_config(file), *backend, limits, nullptr);
+  DeviceExecutor& model = *executor;
+  Runner runner(std::move(executor));
+  std::unique_ptr<DeviceExecutor> own = model.make_predictor(0, limits);
+  DeviceExecutor& head = *own;
+  Runner predictor(std::move(own));
+  Sequence sequence = runner.begin(n_tokens);
+  Sequence predicted = predictor.begin(n_tokens);
+  const std::span<const int32_t> tokens = golden.tokens;
+  std::vector<float> logits;
+  const auto predict = [&](const DeviceExecutor& of, std::span<const int32_t> rows,
+                           std::span<const int32_t> next) {
+    head.take_hidden_states(of, rows);
+    predictor.step({{{&predicted, next, NewTokens::Logits::all}}});
+    const std::vector<float> more = predictor.logits();
+    logits.insert(logits.end(), more.begin(), more.end());
+  };
+  // Whose hidden states are there, whether their logits were wanted or not.
+  const size_t first = tokens.size() / 3;
+  const std::pair<std::span<const int32_t>, NewTokens::Logits> pieces[] = {
+      {tokens.first(first), NewTokens::Logits::none},
+      {tokens.subspan(first, first), NewTokens::Logits::last},
+      {tokens.subspan(2 * first), NewTokens::Logits::all}};
+  size_t n_read = 0;
+  for (const auto& [piece, of] : pieces) {
+    runner.step({{{&sequence, piece, of}}});
+    std::vector<int32_t> rows(std::min(piece.size(), tokens.size() - 1 - n_read));
+    std::iota(rows.begin(), rows.end(), 0);
+    predict(model, rows, tokens.subspan(n_read + 1, rows.size()));
+    n_read += rows.size();
+  }
+  const std::span<const float> last = std::span(logits).last(static_cast<size_t>(golden.vocab));
+  const auto likeliest = static_cast<int32_t>(std::ranges::max_element(last) - last.begin());
+  const std::vector<int32_t> row{static_cast<int32_t>(pieces[2].first.size()) - 2};
+  predict(head, row, {&likeliest, 1});
+  const auto got = std::span(logits).last(wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    ASSERT_NEAR(got[i], wanted[i], 2e-3) << "row " << i / static_cast<size_t>(golden.vocab);
+  }
+  runner.release(sequence);
+  predictor.release(predicted);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Families, PredictedLogits,
+    testing::Combine(testing::Values("glm4_moe", "deepseek_v3", "qwen3_5_multimodal", "qwen3_next",
+                                     "mimo_v2_flash"),
+                     testing::Values("reference", "cpu", "cuda")),
+    [](const auto& tested) { return std::get<0>(tested.param) + "_" + std::get<1>(tested.param); });
 
 const std::vector<std::string> kOfQwen = {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden",
                                           "norm"};

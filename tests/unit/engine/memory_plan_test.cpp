@@ -210,6 +210,20 @@ TEST(MemoryPlan, HasRoomForASourceBesideEachAnswer) {
       says(error_of([&] { (void)plan(config, gpu(80 * kGiB), {.kv_tokens = 63}, kMiB); }), "64"));
 }
 
+// It keeps as many tokens as the model, in a layer more.
+TEST(MemoryPlan, LeavesRoomForAPredictor) {
+  ModelConfig config = llama_8b();
+  const int64_t alone = plan(config, gpu(40 * kGiB), {.speculate = "lookup"}).kv_tokens;
+  ModelConfig predictor = config;
+  predictor.layers = {0};
+  predictor.embedding.shared = predictor.output.shared = true;
+  predictor.hidden_input = HiddenInputConfig{};
+  config.predictors.push_back(predictor);
+  const int64_t beside = plan(config, gpu(40 * kGiB), {.speculate = "mtp"}).kv_tokens;
+  EXPECT_LE(beside, alone * 32 / 33);
+  EXPECT_GT(beside, alone * 9 / 10);
+}
+
 TEST(MemoryPlan, RefusesWhatDoesNotFit) {
   const auto refused = [&](size_t free, const EngineOptions& options) {
     return error_of([&] { (void)plan(llama_8b(), cpu(free), options); });

@@ -1,0 +1,85 @@
+// Requests of which tokens may be proposed, and what tells their answers apart.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "unit/engine/mixed_requests.h"
+
+namespace faststream {
+
+inline EngineOptions speculating(const std::string& speculate, int32_t slots) {
+  return {.device = "cpu",
+          .threads = 2,
+          .slots = slots,
+          .speculate = speculate,
+          .always_speculate = true};
+}
+
+// Prompts whose passages come again, which random models go on with, too: greedily they repeat
+// themselves. Of all kinds that speculation has to do with: draws, penalties, biases, limits, stop
+// rules, log-probabilities, rules of output, several samples.
+inline std::vector<Request> requests_that_repeat() {
+  std::mt19937 random(53);
+  std::vector<Request> all;
+  for (int i = 0; i < 18; ++i) {
+    const std::vector<int32_t> passage = random_tokens(random, 3 + random() % 30);
+    std::vector<int32_t> prompt{1};
+    for (int n = 0; n < 1 + i % 4; ++n) append(prompt, passage);
+    Request request;
+    request.prompt = prompt;
+    request.max_tokens = 40 + i;
+    request.ignore_eos = i % 2 == 0;
+    request.sampling.seed = random();
+    request.sampling.temperature = i % 3 == 0 ? 0.2F : 0;
+    if (i % 5 == 1) request.sampling.repetition_penalty = 1.05F;
+    if (i % 5 == 2) request.sampling.frequency_penalty = 0.02F;
+    if (i % 7 == 3) request.sampling.logit_bias = {{.token = passage[0], .bias = 2}};
+    if (i % 7 == 4) request.sampling.no_repeat_ngram = 4;
+    if (i % 6 == 5) request.min_tokens = 30;
+    if (i % 6 == 2) request.stop_tokens = {passage[1]};
+    if (i % 8 == 3) request.logprobs = 2;
+    if (i % 8 == 5) request.n = 2;
+    if (i % 8 == 7) request.stop = {"e"};
+    if (i == 9) request.rule = OutputRule{.kind = OutputRule::Kind::regex, .text = "[a-h ]{3,30}"};
+    all.push_back(request);
+  }
+  return all;
+}
+
+inline std::string answer_of(const Result& result) {
+  std::string all;
+  for (const Output& output : result.outputs) {
+    all += output.text + "\n" + std::string(finish_reason_name(output.finish_reason));
+    for (const int32_t token : output.tokens) all += " " + std::to_string(token);
+    all += "\n";
+  }
+  return all;
+}
+
+// The same with log-probabilities, whose last bits in float32 depend on a text's company.
+inline std::string exact_answer_of(const Result& result) {
+  std::string all = answer_of(result);
+  for (const Output& output : result.outputs) {
+    for (const PositionLogprobs& position : output.logprobs) {
+      all += " " + std::to_string(position.chosen.logprob);
+      for (const TokenLogprob& top : position.top) {
+        all += " " + std::to_string(top.token) + " " + std::to_string(top.logprob);
+      }
+    }
+  }
+  return all;
+}
+
+using Answers = std::vector<std::string>;
+
+inline void expect_same_answers(const Answers& got, const Answers& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i], want[i]) << what << ", request " << i;
+}
+
+}  // namespace faststream
