@@ -227,11 +227,9 @@ void Merger::replace(const std::string& name, SourceTensor tensor) {
   if (known.update || known.file >= model_.own_files) {
     refuse(tensor, "replaces what another adapter has changed; merge one of them alone");
   }
-  if (known.shape != tensor.shape) {
-    refuse_shape(model_.weights, tensor, known,
-                 "; a model whose vocabulary the adapter's training has changed must be saved "
-                 "whole, merged by PEFT");
-  }
+  std::vector<int64_t> shape = known.shape;
+  if (const int64_t rows = model_.rows_of_whole(found); rows > 0) shape.front() = rows;
+  if (tensor.shape != shape) refuse_shape(model_.weights, tensor, known);
   static_cast<void>(model_.weights.take(found));
   model_.weights.add_tensor(std::move(tensor), found);
   ++merged_.replaced;
@@ -410,21 +408,43 @@ std::string to_text(const MergedAdapter& adapter) {
   return text;
 }
 
-MergedAdapter merge_adapter(const fs::path& folder, SourceFiles& files, const AdaptedModel& model) {
-  const fs::path config_path = folder / kConfigFile;
-  if (!fs::exists(config_path)) {
-    throw Error(folder.string() + ": holds no " + kConfigFile +
+struct Adapter::Contents {
+  AdapterConfig config;
+  AdapterTensors tensors;
+};
+
+Adapter::Adapter(fs::path folder, Checkpoint& weights, SourceFiles& files)
+    : folder_(std::move(folder)) {
+  const fs::path config = folder_ / kConfigFile;
+  if (!fs::exists(config)) {
+    throw Error(folder_.string() + ": holds no " + kConfigFile +
                 "; give the folder of an adapter that PEFT has saved");
   }
-  AdapterConfig config =
-      parse_adapter_config(files.read(config_path, kMaxConfigBytes), config_path.string());
-  MergedAdapter merged{.name = name_of(folder), .ties = config.ties};
-  AdapterTensors tensors = read_tensors(folder, model.weights, files);
-  Merger merger(std::move(config), model, merged);
-  for (auto& [name, tensor] : tensors.whole) merger.replace(name, std::move(tensor));
-  for (auto& [module, factors] : tensors.modules) merger.change(module, std::move(factors));
+  contents_ = std::make_unique<Contents>(
+      Contents{parse_adapter_config(files.read(config, kMaxConfigBytes), config.string()),
+               read_tensors(folder_, weights, files)});
+}
+
+Adapter::Adapter(Adapter&& other) noexcept = default;
+Adapter::~Adapter() = default;
+
+std::vector<std::pair<std::string, int64_t>> Adapter::whole_tensors() const {
+  std::vector<std::pair<std::string, int64_t>> tensors;
+  for (const auto& [name, tensor] : contents_->tensors.whole) {
+    tensors.emplace_back(name, tensor.shape.size() == 2 ? tensor.shape[0] : 0);
+  }
+  return tensors;
+}
+
+MergedAdapter Adapter::merge(const AdaptedModel& model) && {
+  MergedAdapter merged{.name = name_of(folder_), .ties = contents_->config.ties};
+  Merger merger(std::move(contents_->config), model, merged);
+  for (auto& [name, tensor] : contents_->tensors.whole) merger.replace(name, std::move(tensor));
+  for (auto& [module, factors] : contents_->tensors.modules) {
+    merger.change(module, std::move(factors));
+  }
   if (merged.changed + merged.replaced == 0) {
-    throw Error(folder.string() + ": changes nothing but what is left out of the model");
+    throw Error(folder_.string() + ": changes nothing but what is left out of the model");
   }
   return merged;
 }

@@ -5,7 +5,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "convert/checkpoint.h"
 #include "convert/source_files.h"
@@ -59,14 +62,34 @@ struct AdaptedModel {
   std::function<bool(const std::string& name)> is_shared = {};
   /// Whether the checkpoint has a matrix as [in, out] whose shape does not tell.
   std::function<bool(const std::string& name)> is_transposed = {};
+  /// Rows that the checkpoint's matrix of that name must have if an adapter has it whole; 0: as
+  /// many as it has.
+  std::function<int64_t(const std::string& name)> rows_of_whole = {};
 };
 
-/// Has tensors of the model read in float32 as the adapter in the folder changes them
-/// (adapter_config.json, and adapter_model.safetensors or adapter_model.bin): W + scale · B · A, or
-/// as the adapter has them. Its files become files of the checkpoint. Throws Error, naming the file
-/// and the tensor, when the adapter is damaged, asks for what cannot be merged, or has a tensor
-/// without a counterpart in the model, or one that does not fit there.
-MergedAdapter merge_adapter(const std::filesystem::path& folder, SourceFiles& files,
-                            const AdaptedModel& model);
+/// The adapter in a folder: adapter_config.json, and adapter_model.safetensors or
+/// adapter_model.bin.
+class Adapter {
+ public:
+  /// Its files become files of the checkpoint. Throws Error, naming the file and the tensor, when
+  /// the adapter is damaged or asks for what cannot be merged.
+  Adapter(std::filesystem::path folder, Checkpoint& weights, SourceFiles& files);
+  Adapter(Adapter&& other) noexcept;
+  ~Adapter();
+
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  /// Names of the tensors that it has whole, and rows of those that are matrices, else 0.
+  [[nodiscard]] std::vector<std::pair<std::string, int64_t>> whole_tensors() const;
+
+  /// Has tensors of the model read in float32 as the adapter changes them, W + scale · B · A, or as
+  /// the adapter has them. Throws Error when it has a tensor without a counterpart in the model, or
+  /// one that does not fit there.
+  MergedAdapter merge(const AdaptedModel& model) &&;
+
+ private:
+  struct Contents;
+  std::filesystem::path folder_;
+  std::unique_ptr<Contents> contents_;
+};
 
 }  // namespace faststream::convert

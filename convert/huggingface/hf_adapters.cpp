@@ -6,11 +6,23 @@
 #include <string_view>
 
 #include "convert/huggingface/text_tensors.h"
+#include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream::convert {
 namespace {
 
-namespace fs = std::filesystem;
+// What the checkpoint calls matrices with a row for each token, and what begins names.
+struct TableNames {
+  std::string base;
+  std::string embedding;
+  std::string output;
+};
+TableNames table_names(const FamilyModel& family, const Checkpoint& weights) {
+  std::string base = base_in(weights, family.modules);
+  std::string embedding = base + family.modules.embedding + ".weight";
+  return {std::move(base), std::move(embedding), family.modules.output + ".weight"};
+}
 
 // The two places of a tied matrix, and how it was before adapters in that which had no name.
 struct TiedPlaces {
@@ -22,9 +34,7 @@ struct TiedPlaces {
 // Gives a tied matrix, of which the checkpoint has one, both names.
 std::optional<TiedPlaces> part_tied_places(const FamilyModel& family, Checkpoint& weights) {
   if (!family.config.output.tied) return std::nullopt;
-  const Modules& modules = family.modules;
-  std::string stored = base_in(weights, modules) + modules.embedding + ".weight";
-  std::string added = modules.output + ".weight";
+  auto [base, stored, added] = table_names(family, weights);
   if (weights.find(stored) == nullptr) stored.swap(added);
   const SourceTensor* tensor = weights.find(stored);
   if (tensor == nullptr || weights.find(added) != nullptr) return std::nullopt;
@@ -42,7 +52,11 @@ void join_tied_places(const TiedPlaces& places, bool adapters_tie, Checkpoint& w
            tensor.offset != places.before.offset;
   };
   if (is_changed(places.added)) return;
-  if (adapters_tie || !is_changed(places.stored)) static_cast<void>(weights.take(places.added));
+  // One for other tokens than the model's has become the other's copy.
+  const bool has_old_size = weights.find(places.stored)->shape != places.before.shape;
+  if (adapters_tie || has_old_size || !is_changed(places.stored)) {
+    static_cast<void>(weights.take(places.added));
+  }
 }
 
 // A name as it is in a layer: "layers.", which may stand after others, the layer's number, the
@@ -154,16 +168,42 @@ bool is_shared_embedding(const std::string& name, const FamilyModel& family) {
 
 }  // namespace
 
-std::vector<MergedAdapter> merge_adapters(std::span<const fs::path> folders, bool is_part,
+std::optional<int64_t> changed_vocabulary(std::span<const Adapter> adapters,
+                                          const FamilyModel& family, const Checkpoint& weights) {
+  const TableNames names = table_names(family, weights);
+  const SourceTensor* table = weights.find(names.embedding);
+  if (table == nullptr) table = weights.find(names.output);
+  std::optional<int64_t> vocab;
+  if (table == nullptr || table->shape.size() != 2) return vocab;
+  for (const Adapter& adapter : adapters) {
+    for (const auto& [name, rows] : adapter.whole_tensors()) {
+      const auto known = possible_names(name, family.modules, names.base);
+      const bool is_table = std::ranges::any_of(known, [&](const std::string& each) {
+        return each == names.embedding || each == names.output;
+      });
+      if (!is_table || rows == 0 || rows == table->shape.front()) continue;
+      if (vocab && *vocab != rows) {
+        throw Error(adapter.folder().string() + ": has " + in_quotes(name) + " for " +
+                    std::to_string(rows) + " tokens, but another matrix for " +
+                    std::to_string(*vocab));
+      }
+      vocab = rows;
+    }
+  }
+  return vocab;
+}
+
+std::vector<MergedAdapter> merge_adapters(std::vector<Adapter> adapters, size_t own_files,
+                                          std::optional<int64_t> vocabulary, bool is_part,
                                           const FamilyModel& family,
-                                          std::span<const LeftOut> left_out, Checkpoint& weights,
-                                          SourceFiles& files) {
-  if (folders.empty()) return {};
+                                          std::span<const LeftOut> left_out, Checkpoint& weights) {
+  if (adapters.empty()) return {};
   const Modules& modules = family.modules;
-  const std::string base = base_in(weights, modules);
+  const TableNames names = table_names(family, weights);
+  const std::string& base = names.base;
   const std::string layers = base + modules.layers;
   const std::optional<TiedPlaces> tied = part_tied_places(family, weights);
-  AdaptedModel model{.weights = weights, .own_files = weights.files().size()};
+  AdaptedModel model{.weights = weights, .own_files = own_files};
   model.find = [&](const std::string& name) -> std::string {
     for (std::string& known : possible_names(name, modules, base)) {
       if (weights.find(known) != nullptr) return std::move(known);
@@ -184,8 +224,12 @@ std::vector<MergedAdapter> merge_adapters(std::span<const fs::path> folders, boo
     return name.starts_with(layers) &&
            (is_joined ? modules.experts_are_transposed && !tensor.packed : modules.transposed);
   };
+  model.rows_of_whole = [&](const std::string& name) {
+    const bool is_table = name == names.embedding || name == names.output;
+    return is_table ? vocabulary.value_or(0) : 0;
+  };
   std::vector<MergedAdapter> merged;
-  for (const fs::path& folder : folders) merged.push_back(merge_adapter(folder, files, model));
+  for (Adapter& adapter : adapters) merged.push_back(std::move(adapter).merge(model));
   if (tied) {
     join_tied_places(*tied, std::ranges::any_of(merged, &MergedAdapter::ties), weights);
   }

@@ -293,7 +293,7 @@ json sampling_from_hf(const json& generation_config, std::string_view where) {
 }
 
 SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>& tokenizer,
-                           std::span<const fs::path> adapters) {
+                           std::span<const fs::path> adapter_folders) {
   const fs::path config_path = folder / "config.json";
   if (!fs::exists(config_path)) {
     throw Error(folder.string() +
@@ -313,10 +313,25 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   std::vector<LeftOut> left_out;
   if (is_part) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
-  FamilyModel family = describe_family({JsonView(config, where), weights}, where);
-  std::ranges::copy(leave_out(weights, family.modules), std::back_inserter(left_out));
   const size_t own_files = weights.files().size();
-  auto merged = merge_adapters(adapters, is_part, family, left_out, weights, files);
+  std::vector<Adapter> adapters;
+  for (const fs::path& path : adapter_folders) adapters.emplace_back(path, weights, files);
+  json described = config;
+  FamilyModel family = describe_family({JsonView(described, where), weights}, where);
+  const std::optional<int64_t> vocab = changed_vocabulary(adapters, family, weights);
+  if (vocab) {
+    if (!tokenizer) {
+      throw Error(adapter_folders.back().string() + ": is for a vocabulary of " +
+                  std::to_string(*vocab) + " tokens where the model has " +
+                  std::to_string(family.config.vocab) +
+                  "; name the tokenizer that it was trained with, with --tokenizer");
+    }
+    described["vocab_size"] = *vocab;
+    family = describe_family({JsonView(described, where), weights}, where);
+  }
+  std::ranges::copy(leave_out(weights, family.modules), std::back_inserter(left_out));
+  auto merged =
+      merge_adapters(std::move(adapters), own_files, vocab, is_part, family, left_out, weights);
   std::erase_if(biases_of_zeros, [&](const std::string& name) {
     const SourceTensor* bias = weights.find(name);
     return bias != nullptr && (bias->update || bias->file >= own_files);

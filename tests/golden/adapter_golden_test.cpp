@@ -85,7 +85,7 @@ class AdapterGoldenTest : public testing::TestWithParam<std::string> {
 
   // Largest difference over largest magnitude.
   [[nodiscard]] double distance(const std::vector<float>& logits) const {
-    EXPECT_EQ(logits.size(), golden_.logits.size());
+    if (logits.size() != golden_.logits.size()) return INFINITY;
     double difference = 0;
     double magnitude = 0;
     for (size_t i = 0; i < golden_.logits.size(); ++i) {
@@ -118,7 +118,10 @@ TEST_P(AdapterGoldenTest, IsConvertedAsACheckpointOfTheChangedWeightsIs) {
     tensors[name] = {DType::f32, tensor.shape, std::move(values)};
   }
   const TemporaryFolder plain;
-  fs::copy_file(golden_.folder / "config.json", plain / "config.json");
+  std::ifstream config_file(golden_.folder / "config.json");
+  json config = json::parse(config_file);
+  if (config.contains("vocab_size")) config["vocab_size"] = model.config.vocab;
+  write_bytes(plain / "config.json", config.dump());
   write_bytes(plain / "model.safetensors", safetensors_bytes(tensors));
   for (const WeightFormat format : {WeightFormat::f32, WeightFormat::int8, WeightFormat::int4}) {
     const ModelFile expected = converted(plain.path(), {}, format);

@@ -105,6 +105,9 @@ VARIANTS = [
     ("joined_experts", "parameters of experts that are [experts, in, out], one of them square", gpt_oss,
      [dict(r=2, lora_alpha=3, target_modules=["q_proj"],
            target_parameters=["mlp.experts.gate_up_proj", "mlp.experts.down_proj"])], {}),
+    ("vocabulary", "an embedding and an output for two more tokens than the checkpoint has", llama,
+     [dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])],
+     {"more_tokens": 2}),
 ]
 
 
@@ -158,13 +161,15 @@ def save_adapter(model, name, folder, dtype, as_pytorch):
         weight.data = weight.data.float()
 
 
-def make(number, name, build, adapters, dtype=torch.float32, pytorch=None, strip=""):
+def make(number, name, build, adapters, dtype=torch.float32, pytorch=None, strip="", more_tokens=0):
     generator = torch.Generator().manual_seed(number)
     torch.manual_seed(number)
     folder = HERE / name
     model = build().eval()
     randomize(model, generator)
     save_base(model, folder, strip)
+    if more_tokens:
+        model.resize_token_embeddings(VOCAB + more_tokens)
     names = ["default" if i == 0 else f"number{i}" for i in range(len(adapters))]
     peft = get_peft_model(model, LoraConfig(**adapters[0], task_type="CAUSAL_LM"))
     for other, config in zip(names[1:], adapters[1:]):

@@ -163,6 +163,40 @@ TEST_F(Adapters, ReplaceWhatTheyHaveWhole) {
   }
 }
 
+TEST_F(Adapters, MayHaveTokensThatTheModelHasNot) {
+  const std::vector<fs::path> lora = {folder_ / "lora"};
+  const auto open_with = [&](const fs::path& tokenizer) {
+    return open_source_model(folder_ / "model", tokenizer, lora);
+  };
+  write_bytes(folder_ / "more.model", tiny_tokenizer(kTinyVocab + 2));
+  const TestTensor table = tensor_of({kTinyVocab + 2, 16}, 8);
+  const TestTensor head = tensor_of({kTinyVocab + 2, 16}, 9);
+  TestTensors tensors = factors("lm_head", kTinyVocab + 2, 16, 2);
+  tensors[kBefore + "model.embed_tokens.weight"] = table;
+  tensors[kBefore + "lm_head.base_layer.weight"] = head;
+  write_adapter(tensors);
+  EXPECT_TRUE(says(error(), "lora", "22 tokens", "20", "--tokenizer"));
+  const SourceModel model = open_with(folder_ / "more.model");
+  EXPECT_EQ(model.config.vocab, kTinyVocab + 2);
+  EXPECT_EQ(values(model, "model.embed_tokens.weight"), table.values);
+  expect_near(values(model, "lm_head.weight"),
+              changed(head.values, tensors.at(kBefore + "lm_head.lora_A.weight"),
+                      tensors.at(kBefore + "lm_head.lora_B.weight"), 1.5));
+
+  write_adapter({{kBefore + "model.embed_tokens.weight", table}});
+  EXPECT_TRUE(says(error_of([&] { (void)open_with(folder_ / "more.model"); }), "lm_head.weight",
+                   "[20, 16]", "[22, 16]"));
+  json config = tiny_config();
+  config["tie_word_embeddings"] = true;
+  TestTensors tied = base_;
+  tied.erase("lm_head.weight");
+  write_hf_folder(folder_ / "model", config, tied);
+  const SourceModel of_tied = open_with(folder_ / "more.model");
+  EXPECT_TRUE(of_tied.config.output.tied);
+  EXPECT_EQ(of_tied.config.vocab, kTinyVocab + 2);
+  EXPECT_EQ(values(of_tied, "model.embed_tokens.weight"), table.values);
+}
+
 TEST_F(Adapters, PartATiedMatrixThatTheyChangeInOnePlace) {
   json config = tiny_config();
   config["tie_word_embeddings"] = true;
@@ -322,7 +356,13 @@ TEST_F(Adapters, AreRefusedWhereTheyDoNotFit) {
   tensors = factors(kQuery, 16, 16, 2);
   tensors[kBefore + "lm_head.weight"] = tensor_of({kTinyVocab + 2, 16}, 1);
   write_adapter(tensors);
-  EXPECT_TRUE(says(error(), "[22, 16]", "[20, 16]", "vocabulary"));
+  tensors[kBefore + "model.embed_tokens.weight"] = tensor_of({kTinyVocab + 3, 16}, 1);
+  write_adapter(tensors);
+  EXPECT_TRUE(says(error(), "lora", "23 tokens", "22"));
+  tensors.erase(kBefore + "model.embed_tokens.weight");
+  tensors[kBefore + "lm_head.weight"] = tensor_of({kTinyVocab, 18}, 1);
+  write_adapter(tensors);
+  EXPECT_TRUE(says(error(), "[20, 18]", "[20, 16]"));
 }
 
 // The golden adapters of experts say what is added where.
