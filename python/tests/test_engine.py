@@ -170,6 +170,15 @@ def test_threads_share_an_engine(engine):
     assert texts == [d.text for d in engine.generate([f"{i}" for i in range(16)], tokens=10, temp=0)]
 
 
+@pytest.fixture
+def heard_ctrl_c():
+    """Python does not listen to it where a shell has put it in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heard_ctrl_c")
 def test_ctrl_c_ends_a_call(engine):
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
@@ -394,6 +403,7 @@ def test_forked_processes_leave_the_engine_alone():
     assert (done.returncode, done.stdout, done.stderr) == (0, "length\n", "")
 
 
+@pytest.mark.usefixtures("heard_ctrl_c")
 def test_ctrl_c_ends_scores(engine):
     text = "Once upon a time there was a little girl. " * 20000
     threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
