@@ -146,10 +146,11 @@ TEST(Replicas, CancelWhatOneFails) {
     std::promise<FinishReason> finished;
     id = 0;
     id = engine.submit(request, {.on_delta = [&](const Delta&) { engine.cancel(id); },
-                                 .on_finish = [&](const Result& result, const std::string& error) {
-                                   EXPECT_EQ(error, "");
-                                   finished.set_value(result.outputs.at(0).finish_reason);
-                                 }});
+                                 .on_finish =
+                                     [&](const Result& result, const std::string& error) {
+                                       EXPECT_EQ(error, "");
+                                       finished.set_value(result.outputs.at(0).finish_reason);
+                                     }});
     EXPECT_EQ(finished.get_future().get(), FinishReason::cancelled);
   }
 }
