@@ -403,7 +403,7 @@ void Replica::deliver() {
   std::vector<Scheduler::Outcome> outcomes = std::exchange(outcomes_, {});
   // Where there are a thousand others, each of which takes its time, who waits for an answer's
   // beginning waits for none of them.
-  std::ranges::stable_partition(outcomes, [](const Scheduler::Outcome& outcome) {
+  std::stable_partition(outcomes.begin(), outcomes.end(), [](const Scheduler::Outcome& outcome) {
     return outcome.has_token && !static_cast<const Part&>(*outcome.entry).job->first_token;
   });
   for (const Scheduler::Outcome& outcome : outcomes) {
