@@ -389,7 +389,7 @@ def test_forked_processes_leave_the_engine_alone():
         "import faststream, os, sys; e = faststream.Engine(sys.argv[1], device='cpu')\n"
         "s = e.stream('Once', ignore_eos=True); next(s)\n"
         "if os.fork() == 0:\n"
-        "    for use in (lambda: e.generate('x', tokens=1), lambda: next(s), lambda: e.tokenize('x')):\n"
+        "    for use in (lambda: e.generate('x', tokens=1), lambda: list(s), lambda: e.tokenize('x')):\n"
         "        try: use()\n"
         "        except faststream.UsageError as error: assert 'forked' in str(error)\n"
         "        else: raise AssertionError\n"
