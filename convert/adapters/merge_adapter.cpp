@@ -194,6 +194,7 @@ class Merger {
   [[noreturn]] void refuse(const SourceTensor& tensor, const std::string& what) const {
     convert::refuse(model_.weights, tensor, what);
   }
+  void note_rank(int64_t rank);
   void check_rank(const std::string& module, const SourceTensor& a, const SourceTensor& b);
   void change_matrix(const std::string& name, const std::string& module, ModuleFactors& factors);
   void change_bias(const std::string& name, SourceTensor bias, float scale);
@@ -255,6 +256,11 @@ void Merger::change(const std::string& module, ModuleFactors factors) {
   if (!bias.empty()) change_bias(bias, *std::move(factors.bias), config_.scale_of(module));
 }
 
+void Merger::note_rank(int64_t rank) {
+  merged_.least_rank = merged_.most_rank == 0 ? rank : std::min(merged_.least_rank, rank);
+  merged_.most_rank = std::max(merged_.most_rank, rank);
+}
+
 void Merger::check_rank(const std::string& module, const SourceTensor& a, const SourceTensor& b) {
   if (a.shape.size() != 2 || b.shape.size() != 2 || a.shape[0] != b.shape[1] || a.elements() == 0) {
     refuse_shape(model_.weights, a, b);
@@ -264,8 +270,7 @@ void Merger::check_rank(const std::string& module, const SourceTensor& a, const 
     refuse(a, "has the rank " + std::to_string(rank) + ", but " + kConfigFile + " says " +
                   std::to_string(expected));
   }
-  merged_.least_rank = merged_.most_rank == 0 ? rank : std::min(merged_.least_rank, rank);
-  merged_.most_rank = std::max(merged_.most_rank, rank);
+  note_rank(rank);
 }
 
 void Merger::change_matrix(const std::string& name, const std::string& module,
@@ -350,8 +355,7 @@ void Merger::change_experts(const std::string& module, const std::vector<ExpertM
     const bool transposed = is_joined && fit(experts.in, experts.out) &&
                             (experts.in != experts.out || model_.is_transposed(experts.joined));
     if (!transposed && !fit(experts.out, experts.in)) continue;
-    merged_.least_rank = merged_.most_rank == 0 ? rank : std::min(merged_.least_rank, rank);
-    merged_.most_rank = std::max(merged_.most_rank, rank);
+    note_rank(rank);
     LowRankUpdate of_joined{.scale = config_.scale_of(parameter)};
     for (int64_t e = 0; e < experts.count; ++e) {
       const auto right = part_of(a, e * rank * a.shape[1], rank, a.shape[1]);

@@ -3,20 +3,12 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
-#include <memory>
 #include <utility>
 
 #include "engine/memory_plan.h"
 
 namespace faststream {
 namespace {
-
-std::unique_ptr<DeviceExecutor> first_predictor(const DeviceExecutor& model,
-                                                DeviceExecutor*& predictor) {
-  auto executor = model.make_predictor(0, predictor_limits(model.limits()));
-  predictor = executor.get();
-  return executor;
-}
 
 // Of a text whose beginning is known but for so many tokens, hidden states of others stand in for
 // theirs: the last tokens of a text, as those of an answer, are seldom in both caches.
@@ -31,7 +23,8 @@ std::span<const int32_t> next_tokens(const SequenceGroup& group) {
 
 MtpDrafter::MtpDrafter(LoadedModel& model, bool prefix_sharing)
     : model_(*model.runner->executor().of_one_device()),
-      runner_(first_predictor(model_, predictor_)),
+      runner_(model_.make_predictor(0, predictor_limits(model_.limits()))),
+      predictor_(*runner_.executor().of_one_device()),
       prefix_sharing_(prefix_sharing) {}
 
 MtpDrafter::~MtpDrafter() { forget_all(); }
@@ -108,7 +101,7 @@ void MtpDrafter::read_prompts(std::span<const NewStates> states) {
   }
   if (inputs.empty()) return;
   if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_->take_hidden_states(model_, rows);
+  predictor_.take_hidden_states(model_, rows);
   runner_.step(inputs);
   for (const NewStates* of_text : read) remember(*of_text->group, *of_text->text);
 }
@@ -145,7 +138,7 @@ void MtpDrafter::keep(std::span<const NewStates> states) {
     read_kept([](const SequenceGroup& /*any*/) { return Reading::all; });
   }
   for (const Run& run : runs) {
-    predictor_->keep_hidden_states(model_, run.first, run.end - run.first, n_kept_ + run.to);
+    predictor_.keep_hidden_states(model_, run.first, run.end - run.first, n_kept_ + run.to);
   }
   for (const Part& part : parts) {
     Text& text = *part.states->text;
@@ -181,7 +174,7 @@ void MtpDrafter::read_kept(const std::function<Reading(const SequenceGroup& grou
   if (!is_any_left) n_kept_ = 0;
   if (inputs.empty()) return;
   if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_->take_kept_states(rows);
+  predictor_.take_kept_states(rows);
   runner_.step(inputs);
 }
 
@@ -285,7 +278,7 @@ void MtpDrafter::go_on(std::vector<Draft*>& drafts) {
   });
   if (inputs.empty()) return;
   if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_->take_hidden_states(*predictor_, rows);
+  predictor_.take_hidden_states(predictor_, rows);
   runner_.step(inputs);
   draw(drafts);
 }

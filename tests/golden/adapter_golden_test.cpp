@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -16,11 +14,13 @@
 #include "convert/huggingface/hf_folder.h"
 #include "convert/pipeline.h"
 #include "convert/weights/read_values.h"
+#include "converted_by.h"
 #include "engine/runner.h"
 #include "golden_data.h"
 #include "model_file/model_file.h"
 #include "unit/backend/test_backends.h"
 #include "unit/convert/checkpoint_files.h"
+#include "unit/engine/logits_distance.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream::convert {
@@ -65,10 +65,7 @@ class AdapterGoldenTest : public testing::TestWithParam<std::string> {
     options.tokenizer = tokenizer_;
     options.output = folder_ / "model.bin";
     options.format = format;
-    options.force = true;
-    options.threads = 2;
-    convert_checkpoint(options);
-    return ModelFile::open(options.output);
+    return converted_by(options);
   }
 
   [[nodiscard]] std::vector<float> logits_of(const ModelFile& file) const {
@@ -83,19 +80,6 @@ class AdapterGoldenTest : public testing::TestWithParam<std::string> {
     return runner.logits();
   }
 
-  // Largest difference over largest magnitude.
-  [[nodiscard]] double distance(const std::vector<float>& logits) const {
-    if (logits.size() != golden_.logits.size()) return INFINITY;
-    double difference = 0;
-    double magnitude = 0;
-    for (size_t i = 0; i < golden_.logits.size(); ++i) {
-      if (std::isnan(logits[i])) return INFINITY;
-      difference = std::max(difference, std::abs(double{logits[i]} - golden_.logits[i]));
-      magnitude = std::max(magnitude, std::abs(double{golden_.logits[i]}));
-    }
-    return difference / magnitude;
-  }
-
   TemporaryFolder folder_;
   fs::path tokenizer_;
   GoldenData golden_;
@@ -103,8 +87,9 @@ class AdapterGoldenTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(AdapterGoldenTest, GivesThePackagesLogits) {
-  EXPECT_LT(distance(logits_of(converted(golden_.folder, adapters_))), 2e-5);
-  EXPECT_GT(distance(logits_of(converted(golden_.folder, {}))), 0.05) << "without them";
+  EXPECT_LT(distance(logits_of(converted(golden_.folder, adapters_)), golden_.logits), 2e-5);
+  EXPECT_GT(distance(logits_of(converted(golden_.folder, {})), golden_.logits), 0.05)
+      << "without them";
 }
 
 // Whatever is done with weights on their way into a file is done with the changed ones.

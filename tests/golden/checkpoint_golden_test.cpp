@@ -15,6 +15,7 @@
 #include "convert/huggingface/hf_folder.h"
 #include "convert/pipeline.h"
 #include "convert/weights/read_values.h"
+#include "converted_by.h"
 #include "golden_data.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -60,10 +61,7 @@ class CheckpointGoldenTest : public testing::TestWithParam<std::string> {
     options.tokenizer = folder_ / "tokenizer.model";
     options.output = folder_ / "model.bin";
     options.format = format;
-    options.force = true;
-    options.threads = 2;
-    convert_checkpoint(options);
-    return ModelFile::open(options.output);
+    return converted_by(options);
   }
 
   TemporaryFolder folder_;

@@ -18,6 +18,7 @@
 #include "golden_data.h"
 #include "unit/backend/backend_weights.h"
 #include "unit/backend/test_backends.h"
+#include "unit/engine/logits_distance.h"
 
 namespace faststream {
 namespace {
@@ -84,18 +85,6 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
     return runner->logits();
   }
 
-  // Largest difference over largest magnitude.
-  [[nodiscard]] double distance(const std::vector<float>& logits) const {
-    double difference = 0;
-    double magnitude = 0;
-    for (size_t i = 0; i < golden_.logits.size(); ++i) {
-      if (std::isnan(logits[i])) return INFINITY;
-      difference = std::max(difference, std::abs(double{logits[i]} - golden_.logits[i]));
-      magnitude = std::max(magnitude, std::abs(double{golden_.logits[i]}));
-    }
-    return difference / magnitude;
-  }
-
   // The Kullback-Leibler divergence from the golden distribution of each next token, in nats.
   [[nodiscard]] std::vector<double> divergences(const std::vector<float>& logits) const {
     const auto vocab = static_cast<size_t>(golden_.vocab);
@@ -125,7 +114,7 @@ class GoldenTest : public testing::TestWithParam<std::tuple<std::string, std::st
 TEST_P(GoldenTest, PrefillGivesTransformersLogits) {
   const std::vector<float> logits = prompt_logits(WeightFormat::f32);
   ASSERT_EQ(logits.size(), golden_.logits.size());
-  EXPECT_LT(distance(logits), 1e-4);
+  EXPECT_LT(distance(logits, golden_.logits), 1e-4);
 }
 
 TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
@@ -138,7 +127,7 @@ TEST_P(GoldenTest, SingleStepsGiveTransformersLogits) {
     logits.insert(logits.end(), row.begin(), row.end());
   }
   ASSERT_EQ(logits.size(), golden_.logits.size());
-  EXPECT_LT(distance(logits), 1e-4);
+  EXPECT_LT(distance(logits, golden_.logits), 1e-4);
 }
 
 TEST_P(GoldenTest, GreedyTextIsTransformersText) {
@@ -213,7 +202,7 @@ TEST_P(GoldenFamilyTest, LogitsInBf16AndInt8StayClose) {
       std::ranges::nth_element(divergences, middle);
       EXPECT_LT(*middle, bound.median_with_experts);
     } else {
-      EXPECT_LT(distance(logits), bound.distance);
+      EXPECT_LT(distance(logits, golden_.logits), bound.distance);
       EXPECT_LT(std::reduce(divergences.begin(), divergences.end()) / count, bound.divergence);
     }
   }

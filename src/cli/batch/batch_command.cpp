@@ -126,7 +126,6 @@ class InputLines {
     std::optional<BatchFormat> format;
     uint64_t n_lines = 0;
     while (!format || n_lines < done.last_line()) {
-      const bool is_ours = has_line_at(reader.position());
       auto line = reader.next();
       if (!line) {
         done.check_end(n_lines);
@@ -139,7 +138,7 @@ class InputLines {
         continue;
       }
       if (!format) format = recognize_batch_format(line->text, name_);
-      if (!is_ours) done.check_other_part(line->number);
+      if (!has_line_at(line->begin)) done.check_other_part(line->number);
       if (done.contains(line->number)) check_done(done, *line, *format, asked);
     }
     lseek(fd(), begin, SEEK_SET);
@@ -266,11 +265,10 @@ Error BatchRun::with_advice(const std::string& cause) const {
 // Has all lines answered that are not done, up to the end or, with --strict, the first bad one.
 void BatchRun::feed() {
   LineReader reader(input_.fd(), input_.name(), kMaxBatchLineBytes);
-  uint64_t position = 0;
   uint64_t n_lines = 0;
   while (auto line = reader.next()) {
-    const bool is_ours = input_.has_line_at(position);
-    const uint64_t bytes = reader.position() - std::exchange(position, reader.position());
+    const bool is_ours = input_.has_line_at(line->begin);
+    const uint64_t bytes = reader.position() - line->begin;
     n_lines = line->number;
     line->text = without_byte_order_mark(line->text, line->number);
     if (!line->too_long && is_blank(line->text)) {

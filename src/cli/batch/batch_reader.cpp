@@ -28,8 +28,7 @@ std::optional<LineReader::Line> LineReader::next() {
   if (line_.capacity() > kBlockBytes) line_ = std::string();  // after a long line
   line_.clear();
   if (unread_.empty() && !fill()) return std::nullopt;
-  const uint64_t start = position_;
-  Line line{.number = ++number_};
+  Line line{.number = ++number_, .begin = position_};
   while (!line.ended && (!unread_.empty() || fill())) {
     const std::string_view piece = unread_.substr(0, unread_.find('\n'));
     line.too_long = line.too_long || !keep(piece);
@@ -37,7 +36,7 @@ std::optional<LineReader::Line> LineReader::next() {
     const size_t taken = piece.size() + (line.ended ? 1 : 0);
     unread_.remove_prefix(taken);
     position_ += taken;
-    if (position_ - start > kMaxSkippedBytes) {
+    if (position_ - line.begin > kMaxSkippedBytes) {
       throw Error(name_ + ": line " + std::to_string(number_) +
                   " is longer than 16 GB; is this a file of lines?");
     }

@@ -18,6 +18,7 @@ class LineReader {
 
   struct Line {
     uint64_t number = 0;         ///< from 1
+    uint64_t begin = 0;          ///< bytes read before it
     std::string_view text = {};  ///< without its newline; valid until the next call
     bool too_long = false;       ///< text is only the start
     bool ended = false;          ///< by a newline; the last line may have none
