@@ -1,10 +1,11 @@
 // Loads a server over keep-alive connections, one request at a time each, from one thread:
 //
-//   serve-load PORT CONNECTIONS SECONDS BODY [PATH]
+//   serve-load PORT CONNECTIONS SECONDS BODY [PATH [SPREAD]]
 //
-// and prints requests and bytes a second, and times to the first bytes of answers (of a body with
-// "stream": true those of the first event) and to their ends. BODY goes to /v1/completions by
-// default.
+// The first requests are sent evenly over SPREAD seconds, else at once, and later ones where the
+// one before ends. It prints requests and bytes a second, and times to the first bytes of answers
+// (of a body with "stream": true those of the first event) and to their ends. BODY goes to
+// /v1/completions by default.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -91,7 +92,7 @@ bool is_whole(const std::string& text) {
 
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "serve-load PORT CONNECTIONS SECONDS BODY [PATH]\n");
+    std::fprintf(stderr, "serve-load PORT CONNECTIONS SECONDS BODY [PATH [SPREAD]]\n");
     return 2;
   }
   const std::string body = argv[4];
@@ -107,7 +108,8 @@ int main(int argc, char** argv) {
   }
   const auto begin = Clock::now();
   const auto end = begin + std::chrono::duration<double>(std::atof(argv[3]));
-  for (Connection& connection : connections) ask(connection, request);
+  const std::chrono::duration<double> spread(argc > 6 ? std::atof(argv[6]) : 0.0);
+  size_t n_begun = 0;
   Times times;
   size_t n_bytes = 0;
   size_t n_bad = 0;
@@ -115,7 +117,11 @@ int main(int argc, char** argv) {
   std::vector<char> block(1 << 16);
   std::vector<epoll_event> events(1024);
   while (n_open > 0) {
-    const int n = epoll_wait(poll, events.data(), static_cast<int>(events.size()), 1000);
+    while (n_begun < connections.size() &&
+           begin + spread * (static_cast<double>(n_begun) / connections.size()) <= Clock::now()) {
+      ask(connections[n_begun++], request);
+    }
+    const int n = epoll_wait(poll, events.data(), static_cast<int>(events.size()), 1);
     for (int i = 0; i < n; ++i) {
       Connection& connection = connections[events[static_cast<size_t>(i)].data.u64];
       const ssize_t got = recv(connection.fd, block.data(), block.size(), 0);
