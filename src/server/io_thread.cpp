@@ -13,8 +13,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookInterval(250);
 constexpr size_t kMuch = 1024;  // what is posted and not taken
-constexpr size_t kAtOnce =
-    64;  // of that, before connections that have sent something are looked at
+constexpr size_t kAtOnce = 8;  // of that, before connections that have sent something are looked at
 
 }  // namespace
 
