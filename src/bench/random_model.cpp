@@ -167,6 +167,12 @@ class Random {
  public:
   explicit Random(uint64_t seed) : seed_(seed) {}
   uint64_t next() { return split_mix(seed_, ++n_); }
+  /// The same stream without its next `count` numbers.
+  [[nodiscard]] Random after(uint64_t count) const {
+    Random later = *this;
+    later.n_ += count;
+    return later;
+  }
   /// Uniform in [-1, 1).
   float uniform() {
     return static_cast<float>(static_cast<int64_t>(next() >> 40) - (1 << 23)) * 0x1p-23F;
@@ -234,10 +240,18 @@ void fill_codes(const TensorPlan& plan, uint64_t offset, float span, std::span<s
   }
 }
 
-// `offset`: of the first byte. `span`: of the elements of the last matrix, to both sides of 0; of
-// scales, what they are about.
+constexpr uint64_t kPiece = uint64_t{1} << 20;  // bytes of a tensor, from a stream of their own
+constexpr int64_t kPiecesAtOnce = 64;           // a tenth of a second for a thread
+constexpr uint64_t kUnit = 64;                  // bytes that a whole number of draws makes
+
+// Bytes of one piece, from byte `offset` of the tensor on, which is a multiple of kUnit. `span`: of
+// the elements of the last matrix, to both sides of 0; of scales, what they are about. `of_piece`:
+// its stream.
 void fill(const TensorPlan& plan, uint64_t offset, float span, std::span<std::byte> out,
-          const Random& random) {
+          const Random& of_piece) {
+  const bool in_floats = plan.role != TensorRole::matrix || is_float(plan.format);
+  const size_t of_draw = in_floats ? dtype_size(plan.stored_as()) : sizeof(uint64_t);
+  const Random random = of_piece.after(offset % kPiece / of_draw);
   switch (plan.role) {
     case TensorRole::table:
       return fill_floats(out, plan.stored_as(), 0, 1, random);
@@ -253,9 +267,6 @@ void fill(const TensorPlan& plan, uint64_t offset, float span, std::span<std::by
       return fill_floats(out, plan.stored_as(), 0, 0.1F, random);
   }
 }
-
-constexpr uint64_t kPiece = uint64_t{1} << 20;  // bytes of a tensor, from a stream of their own
-constexpr int64_t kPiecesAtOnce = 64;           // a tenth of a second for a thread
 
 ModelImage image_of(const ModelConfig& config, const std::vector<TensorPlan>& plans) {
   std::vector<TensorSpec> specs;
@@ -301,25 +312,22 @@ RandomModel::RandomModel(const ModelConfig& config, uint64_t seed)
   }
 }
 
-void RandomModel::make_piece(size_t t, uint64_t piece, std::span<std::byte> out) const {
-  const Random random(seed_ ^ (uint64_t{t} << 40) ^ (piece << 20));
-  fill(plans_[t], piece * kPiece, spans_[t], out, random);
-}
-
 void RandomModel::make_part(size_t t, uint64_t offset, std::span<std::byte> out) const {
   const uint64_t tensor_bytes = image_.tensors()[t].bytes;
-  std::vector<std::byte> whole;
+  std::vector<std::byte> units;
   while (!out.empty()) {
     const uint64_t piece = offset / kPiece;
-    const uint64_t skipped = offset % kPiece;
-    const uint64_t bytes = std::min(kPiece, tensor_bytes - piece * kPiece);
-    const auto part = out.first(std::min<uint64_t>(bytes - skipped, out.size()));
-    if (part.size() == bytes) {
-      make_piece(t, piece, part);
+    const Random random(seed_ ^ (uint64_t{t} << 40) ^ (piece << 20));
+    const uint64_t piece_end = std::min((piece + 1) * kPiece, tensor_bytes);
+    const auto part = out.first(std::min<uint64_t>(piece_end - offset, out.size()));
+    const uint64_t begin = offset / kUnit * kUnit;
+    const uint64_t end = std::min((offset + part.size() + kUnit - 1) / kUnit * kUnit, piece_end);
+    if (end - begin == part.size()) {
+      fill(plans_[t], begin, spans_[t], part, random);
     } else {
-      whole.resize(bytes);
-      make_piece(t, piece, whole);
-      std::ranges::copy(std::span(whole).subspan(skipped, part.size()), part.begin());
+      units.resize(end - begin);
+      fill(plans_[t], begin, spans_[t], units, random);
+      std::ranges::copy(std::span(units).subspan(offset - begin, part.size()), part.begin());
     }
     offset += part.size();
     out = out.subspan(part.size());

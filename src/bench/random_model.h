@@ -46,7 +46,6 @@ class RandomModel {
 
  private:
   void make_part(size_t t, uint64_t offset, std::span<std::byte> out) const;
-  void make_piece(size_t t, uint64_t piece, std::span<std::byte> out) const;
 
   uint64_t seed_;
   std::vector<TensorPlan> plans_;
