@@ -90,9 +90,9 @@ __device__ inline void allow_next_kernel() {
 #endif
 }
 
-/// Before it, a kernel may touch only what no kernel writes, weights; after it, all that kernels
-/// before this one wrote is there. Every block calls it, or the next kernel might not wait for the
-/// one before this.
+/// Before it, a kernel may touch only weights, which no kernel writes, and a step's batch, which is
+/// there before its first kernel; after it, what kernels before this one wrote is there, too. Every
+/// block calls it, or the next kernel might not wait for the one before this.
 __device__ inline void wait_for_inputs() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

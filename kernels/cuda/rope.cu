@@ -69,21 +69,41 @@ struct RopeArguments {
   [[nodiscard]] bool is_even() const { return kv.values_in_keys || kv.v_head_dim == kv.head_dim; }
 };
 
+// Where a token is, and the page that is for it, if anything is kept. Of a step's batch alone, so
+// it may be looked up before the inputs are there.
+struct TokenPlace {
+  int32_t position;
+  int64_t page;
+
+  __device__ TokenPlace(const RopeArguments& a, int64_t token)
+      : position(a.positions[token]),
+        page(a.n_kept() == 0
+                 ? 0
+                 : a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
+                                position / kPageTokens]) {}
+
+  /// Of a KV head, in rows of its width.
+  [[nodiscard]] __device__ int64_t slot(const KvLayer& kv, int kv_head) const {
+    return (page * kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+  }
+};
+
 // A warp for each (token, head): queries first, then keys, then values.
 template <typename T>
 __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
-  begin_kernel();
+  allow_next_kernel();
   const int64_t token = blockIdx.x;
+  const TokenPlace place(a, token);
+  wait_for_inputs();
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
   if (head >= a.n_all_heads) return;
   const int dim = a.kv.head_dim;
   T* row = qkv + token * a.qkv_stride;
   T* from = row + static_cast<int64_t>(head) * dim;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
-  const int32_t position = a.positions[token];
   const HeadTransform& transform = a.transform;
   if (head < a.n_heads) {
-    const float factor = query_factor(transform, position);
+    const float factor = query_factor(transform, place.position);
     transform_head(from, dim, transform,
                    weights_of_head(transform.q_weight, transform.q_bias, head, dim), cos_sin,
                    a.rotated_dims,
@@ -92,9 +112,7 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
   }
 
   const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
-  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                    position / kPageTokens];
-  const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+  const int64_t slot = place.slot(a.kv, kv_head);
   const int first_value = a.n_heads + a.kv.n_kv_heads;
   if (head < first_value) {
     transform_head(
@@ -119,9 +137,11 @@ __global__ void rope_append_kernel(RopeArguments a, T* qkv) {
 template <typename T, int kPairs>
 __global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel(RopeArguments a,
                                                                                  T* qkv) {
-  begin_kernel();
+  allow_next_kernel();
   constexpr int kDim = 2 * kWarp * kPairs;
   const int64_t token = blockIdx.x;
+  const TokenPlace place(a, token);
+  wait_for_inputs();
   const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.y);
   if (head >= a.n_all_heads) return;
   const int first = 2 * static_cast<int>(threadIdx.x);
@@ -132,7 +152,6 @@ __global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel
     words[p] = *reinterpret_cast<const uint32_t*>(from + 2 * kWarp * p);
   }
   const HeadTransform& transform = a.transform;
-  const int32_t position = a.positions[token];
   const bool is_query = head < a.n_heads;
   const bool is_key = !is_query && head < a.n_heads + a.kv.n_kv_heads;
   const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
@@ -146,10 +165,7 @@ __global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel
     } else if (transform.v_weight != nullptr) {
       weights = weights_of_head(transform.v_weight, nullptr, kv_head, kDim);
     }
-    const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                      position / kPageTokens];
-    const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
-    to = static_cast<T*>(is_key ? a.kv.k : a.kv.v) + slot * kDim + first;
+    to = static_cast<T*>(is_key ? a.kv.k : a.kv.v) + place.slot(a.kv, kv_head) * kDim + first;
   }
 
   float values[kPairs][2];
@@ -179,7 +195,7 @@ __global__ __launch_bounds__(kWarp* kHeadsPerBlock) void rope_append_held_kernel
     }
   }
   if (is_query || is_key) {
-    const float factor = is_query ? query_factor(transform, position) : 1;
+    const float factor = is_query ? query_factor(transform, place.position) : 1;
     const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
 #pragma unroll
     for (int p = 0; p < kPairs / 2; ++p) {
@@ -208,19 +224,20 @@ template <typename T>
 __global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(RopeArguments a,
                                                                                T* qkv) {
   __shared__ float heads[kCodedHeads][kLargestHeadDim];
-  begin_kernel();
+  allow_next_kernel();
   const int64_t token = blockIdx.x;
+  const TokenPlace place(a, token);
+  wait_for_inputs();
   const int head = static_cast<int>(blockIdx.y * kCodedHeads + threadIdx.y);
   if (head >= a.n_all_heads) return;
   float* elements = heads[threadIdx.y];
   const int dim = a.kv.head_dim;
   T* row = qkv + token * a.qkv_stride;
   const float* cos_sin = a.cos_sin + token * a.cos_sin_stride;
-  const int32_t position = a.positions[token];
   const HeadTransform& transform = a.transform;
   const auto keep = [&](int i, float value) { elements[i] = value; };
   if (head < a.n_heads) {
-    const float factor = query_factor(transform, position);
+    const float factor = query_factor(transform, place.position);
     T* query = row + static_cast<int64_t>(head) * dim;
     transform_head(query, dim, transform,
                    weights_of_head(transform.q_weight, transform.q_bias, head, dim), cos_sin,
@@ -233,16 +250,14 @@ __global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(R
   }
 
   const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
-  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                    position / kPageTokens];
-  const int64_t head_of_page = page * a.kv.n_kv_heads + kv_head;
+  const int64_t head_of_page = place.page * a.kv.n_kv_heads + kv_head;
   const int first_value = a.n_heads + a.kv.n_kv_heads;
   if (head < first_value) {
     transform_head(row + static_cast<int64_t>(head) * dim, dim, transform,
                    weights_of_head(transform.k_weight, transform.k_bias, kv_head, dim), cos_sin,
                    a.rotated_dims, keep);
     rotate_head_elements(elements, dim);
-    encode_head(a.kv.format, elements, dim, position % kPageTokens,
+    encode_head(a.kv.format, elements, dim, place.position % kPageTokens,
                 static_cast<std::byte*>(a.kv.k) + head_of_page * a.kv.k_head_bytes());
     return;
   }
@@ -252,7 +267,7 @@ __global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(R
   transform_head(
       row + static_cast<int64_t>(first_value) * dim + static_cast<int64_t>(kv_head) * v_dim, v_dim,
       of_values, weights_of_head(transform.v_weight, nullptr, kv_head, v_dim), cos_sin, 0, keep);
-  encode_head(a.kv.format, elements, v_dim, position % kPageTokens,
+  encode_head(a.kv.format, elements, v_dim, place.position % kPageTokens,
               static_cast<std::byte*>(a.kv.v) + head_of_page * a.kv.v_head_bytes());
 }
 
@@ -260,8 +275,10 @@ __global__ __launch_bounds__(kCodedHeads* kWarp) void rope_append_codes_kernel(R
 // for each token, a thread for eight pairs of several heads, whose rotations it loads once.
 template <typename T>
 __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArguments a, T* qkv) {
-  begin_kernel();
+  allow_next_kernel();
   const int64_t token = blockIdx.x;
+  const TokenPlace place(a, token);
+  wait_for_inputs();
   const int dim = a.kv.head_dim;
   const int half = dim / 2;
   const int lanes = half / kWide;  // of a head
@@ -271,16 +288,12 @@ __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArgu
   const int first = static_cast<int>(threadIdx.x) % lanes * kWide;
   float cos_sin[2 * kWide];
   load_floats(a.cos_sin + token * a.cos_sin_stride + 2 * first, cos_sin);
-  const int32_t position = a.positions[token];
-  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                    position / kPageTokens];
-  const float factor = query_factor(a.transform, position);
+  const float factor = query_factor(a.transform, place.position);
 #pragma unroll 2
   for (int head = group; head < a.n_all_heads; head += groups) {
     T* from = qkv + token * a.qkv_stride + static_cast<int64_t>(head) * dim + first;
     const int kv_head = (head - a.n_heads) % a.kv.n_kv_heads;
-    const int64_t slot =
-        ((page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens) * dim + first;
+    const int64_t slot = place.slot(a.kv, kv_head) * dim + first;
     if (head >= a.n_heads + a.kv.n_kv_heads) {
       T* to = static_cast<T*>(a.kv.v) + slot;
       const uint4 low = *reinterpret_cast<const uint4*>(from);
@@ -316,20 +329,19 @@ __global__ __launch_bounds__(kWideThreads) void rope_append_wide_kernel(RopeArgu
 // copies the keys and values of a token, 16 bytes a thread at a time.
 __global__ __launch_bounds__(kWideThreads) void append_kernel(RopeArguments a, const std::byte* kv,
                                                               int element_bytes) {
-  begin_kernel();
+  allow_next_kernel();
   constexpr int kPiece = sizeof(uint4);
   const int64_t token = blockIdx.x;
+  const TokenPlace place(a, token);
+  wait_for_inputs();
   const int head_bytes = a.kv.head_dim * element_bytes;
-  const int32_t position = a.positions[token];
-  const int64_t page = a.page_table[static_cast<int64_t>(a.sequence_of[token]) * a.max_pages +
-                                    position / kPageTokens];
   const std::byte* from = kv + token * a.qkv_stride * element_bytes;
   for (int at = static_cast<int>(threadIdx.x) * kPiece; at < a.n_kept() * head_bytes;
        at += kWideThreads * kPiece) {
     const int head = at / head_bytes;
     const bool is_key = head < a.kv.n_kv_heads;
     const int kv_head = is_key ? head : head - a.kv.n_kv_heads;
-    const int64_t slot = (page * a.kv.n_kv_heads + kv_head) * kPageTokens + position % kPageTokens;
+    const int64_t slot = place.slot(a.kv, kv_head);
     auto* pages = static_cast<std::byte*>(is_key ? a.kv.k : a.kv.v);
     *reinterpret_cast<uint4*>(pages + slot * head_bytes + at % head_bytes) =
         *reinterpret_cast<const uint4*>(from + at);

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "backend/backend.h"
 #include "kernels/cuda/barriers.cuh"
@@ -17,28 +18,31 @@ namespace faststream {
 /// several.
 inline constexpr int kRowLanes = 512;
 
-/// What the threads of a row tell each other in shared memory: by turns in one half and the other,
-/// so that nobody waits until all have read.
-struct RowParts {
-  alignas(16) float halves[2][kRowLanes / kWarp];
+/// What kThreads threads of a row tell each other in shared memory: by turns in one half and the
+/// other, so that nobody waits until all have read.
+template <int kThreads>
+struct RowPartsOf {
+  alignas(16) float halves[2][(kThreads > kRowLanes ? kThreads : kRowLanes) / kWarp];
 };
+using RowParts = RowPartsOf<kRowLanes>;
 
-/// Threads that work on a row together.
+/// Threads that work on a row together; more than kRowLanes have no sum.
 template <int kThreads>
 class RowTeam {
  public:
-  static constexpr int kTurns = kRowLanes / kThreads;
-  static_assert(kTurns * kThreads == kRowLanes);
+  using Parts = std::conditional_t<(kThreads > kRowLanes), RowPartsOf<kThreads>, RowParts>;
+  static constexpr int kTurns = kThreads > kRowLanes ? 1 : kRowLanes / kThreads;
 
   /// barrier: that no other threads of the block use meanwhile. parts: shared; nobody else's until
   /// the threads synchronize.
-  __device__ RowTeam(int thread, int barrier, RowParts& parts)
+  __device__ RowTeam(int thread, int barrier, Parts& parts)
       : thread_(thread), barrier_(barrier), parts_(&parts) {}
 
   [[nodiscard]] __device__ int thread() const { return thread_; }
 
   /// The sum of all lanes' values, turn t's being those of lane t kThreads + thread.
   __device__ float sum(const float (&values)[kTurns]) {
+    static_assert(kTurns * kThreads == kRowLanes);
     float* parts = other_half();
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
@@ -82,7 +86,7 @@ class RowTeam {
 
   int thread_;
   int barrier_;
-  RowParts* parts_;
+  Parts* parts_;
   int half_ = 0;
 };
 

@@ -45,6 +45,16 @@ __device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int 
       : "memory");
 }
 
+/// The same with an L2 cache policy.
+__device__ inline void copy_box_by_eights(void* to, const CUtensorMap& map, int column, int eights,
+                                          int matrix, uint64_t& barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_"
+      "hint [%0], [%1, {%2, 0, 0, %3, %4}], [%5], %6;" ::"r"(shared_address(to)),
+      "l"(&map), "r"(column), "r"(eights), "r"(matrix), "r"(shared_address(&barrier)), "l"(policy)
+      : "memory");
+}
+
 /// Has the map itself brought to where copies look for it.
 __device__ inline void prefetch_map(const CUtensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");

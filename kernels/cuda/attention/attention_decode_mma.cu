@@ -11,8 +11,9 @@ template <typename T, int kDim, typename Rule, KvFormat kFormat>
 __global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(AttentionArguments a,
                                                                         Splits splits) {
   __shared__ DecodeResults<kDim> results;
-  begin_kernel();
-  const Split split = split_of_block(a, splits, kDecodeHeads);
+  allow_next_kernel();
+  const Split split = split_of_block(a, splits, kDecodeHeads);  // of the batch alone
+  wait_for_inputs();
   if (split.empty()) return;
   const T* queries = static_cast<const T*>(a.q.data) + split.query * a.q.stride +
                      static_cast<int64_t>(split.first_head) * a.kv.head_dim;

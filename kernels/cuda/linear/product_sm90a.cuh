@@ -30,12 +30,33 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/async_copy.cuh"
 #include "kernels/cuda/linear/product_consumer_sm90a.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace faststream {
 
 namespace {
+
+/// The weights of a step for a tile: columns from `column` on.
+template <typename K>
+__device__ void copy_weights(const Arguments& a, const Maps& maps, const Tile& tile, int column,
+                             std::byte* to, uint64_t& there) {
+  const auto copy = [&](auto... policy) {
+    if constexpr (K::kGated) {
+      copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, tile.expert, there,
+                         policy...);
+    } else {
+      const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
+      copy_box(to, maps.weight, column, before + tile.first_output, there, policy...);
+    }
+  };
+  if constexpr (K::kReadsOnce) {
+    copy(evict_first_policy());
+  } else {
+    copy();
+  }
+}
 
 /// Of rows fewer than a whole tile's no more is copied than there is: a row that does not exist
 /// takes a copy 5 ns, and a step would wait for it (404 rows, 28,672 outputs and 4,096 inputs:
@@ -53,18 +74,12 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     const int rows = ceil_div(tile.rows, box_rows) * box_rows;
     const int bytes = kWeightsBytes + rows * kBlockRowBytes;
     const auto column = [&](int step) { return (steps.first + step) * K::kStepColumns; };
-    const auto copy_weights = [&](int step) {
+    const auto copy_own_weights = [&](int step) {
       uint64_t& there = shared.there[weights_at.stage];
       wait_for_phase(shared.done[weights_at.stage], weights_at.parity ^ 1U);
       arrive_and_expect(there, bytes);
       std::byte* to = shared.stages + weights_at.stage * a.stage_bytes;
-      if constexpr (K::kGated) {
-        copy_box_by_eights(to, maps.weight, column(step), tile.first_output / 8, tile.expert,
-                           there);
-      } else {
-        const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
-        copy_box(to, maps.weight, column(step), before + tile.first_output, there);
-      }
+      copy_weights<K>(a, maps, tile, column(step), to, there);
       weights_at.advance(a.n_stages);
     };
     const auto copy_x = [&](int step) {
@@ -80,7 +95,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     if (first) {  // weights are there before the inputs
       const int ahead = min(steps.count, a.n_stages);
 #pragma unroll 1
-      for (int i = 0; i < ahead; ++i) copy_weights(i);
+      for (int i = 0; i < ahead; ++i) copy_own_weights(i);
       wait_for_inputs();
 #pragma unroll 1
       for (; step < ahead; ++step) copy_x(step);
@@ -88,7 +103,7 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     }
 #pragma unroll 1
     for (; step < steps.count; ++step) {
-      copy_weights(step);
+      copy_own_weights(step);
       copy_x(step);
     }
   });
@@ -108,12 +123,7 @@ __device__ void copy_packed_weights(const Arguments& a, const Maps& maps, Shared
       arrive_and_expect(there, packed_stage_bytes<K>(a));
       std::byte* to = shared.stages + at.stage * packed_stage_bytes<K>(a);
       const int column = (steps.first + step) * (packed_pitch<K>(a) / kPackedWord);
-      if constexpr (K::kGated) {
-        copy_box_by_eights(to, maps.weight, column, tile.first_output / 8, tile.expert, there);
-      } else {
-        const int before = K::kGrouped ? tile.expert * static_cast<int>(a.product.outputs) : 0;
-        copy_box(to, maps.weight, column, before + tile.first_output, there);
-      }
+      copy_weights<K>(a, maps, tile, column, to, there);
       at.advance(a.n_weight_stages);
     }
   });
@@ -262,8 +272,11 @@ void launch(Arguments a, DType type, const Queue& queue) {
       .weight = K::kGated ? describe_by_eights(weights, product.outputs) : describe(weights),
       .out = results_of(K::kPieceRows),
       .out_part = results_of(kPartRows)};
-  const int grid =
-      std::min(tiling.pieces * tiling.split, gpu_attribute(cudaDevAttrMultiProcessorCount));
+  int grid = std::min(tiling.pieces * tiling.split, gpu_attribute(cudaDevAttrMultiProcessorCount));
+  if (K::kReadsOnce && tiling.split == 1) {
+    // Of blocks that take equally many pieces: others' places are for the kernels behind.
+    grid = ceil_div(tiling.pieces, ceil_div(tiling.pieces, grid));
+  }
   queue.launch(
       "multiplying matrices", kernel,
       {static_cast<unsigned>(grid), kThreads, kSharedBytes, static_cast<unsigned>(tiling.split)},
