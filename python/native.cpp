@@ -337,10 +337,10 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
     }
     return {tokens.begin(), tokens.end()};
   }
-  // Waits for the engine's thread, which may want the GIL to tell of an end.
+  // Waits for the engine's thread, which may want the GIL to tell of an end. Whoever lets go of an
+  // engine holds it.
   static void end_engine(Engine* engine) {
-    std::optional<nb::gil_scoped_release> released;
-    if (PyGILState_Check() == 1) released.emplace();
+    const nb::gil_scoped_release released;
     delete engine;
   }
 

@@ -361,7 +361,9 @@ ordered_json repeated_members(const ordered_json& body) {
     const auto found = body.find(name);
     members[name] = found == body.end() ? ordered_json() : *found;
   }
-  members["parallel_tool_calls"] = body.value("parallel_tool_calls", true);
+  const auto parallel = body.find("parallel_tool_calls");
+  members["parallel_tool_calls"] =
+      parallel == body.end() || !parallel->is_boolean() || parallel->get<bool>();
   members["previous_response_id"] = nullptr;
   members["tool_choice"] = body.contains("tool_choice") ? body.at("tool_choice") : "auto";
   members["tools"] =

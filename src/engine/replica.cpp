@@ -300,6 +300,7 @@ void Replica::stop() {
 }
 
 void Replica::run() {
+  publish();
   for (;;) {
     const Inbox work = begin_work();
     if (!scorings_.empty()) score_waiting();

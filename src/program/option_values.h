@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
 #include <limits>
+#include <sstream>
 #include <string>
 
 #include "support/error.h"
@@ -23,6 +25,19 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
       return std::string();
     return text + " is not a whole number from " + std::to_string(least) + " to " +
            std::to_string(most);
+  };
+  return CLI::Validator(check, "", "");
+}
+
+/// Accepts numbers from `least` to `most`. (CLI11's own range has NaN in it.)
+inline CLI::Validator number(double least, double most) {
+  const auto check = [least, most](const std::string& text) {
+    char* stop = nullptr;
+    const double value = std::strtod(text.c_str(), &stop);
+    if (!text.empty() && *stop == '\0' && value >= least && value <= most) return std::string();
+    std::ostringstream message;
+    message << text << " is not a number from " << least << " to " << most;
+    return message.str();
   };
   return CLI::Validator(check, "", "");
 }

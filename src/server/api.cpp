@@ -1,12 +1,16 @@
 #include "server/api.h"
 
+#include <strings.h>
+
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
+#include <charconv>
 #include <cinttypes>
 #include <cstdio>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "server/chat_page.h"
@@ -45,6 +49,20 @@ bool is_numeric_or_local(std::string_view host) {
   host = host.substr(0, host.find(':'));
   if (host == "localhost") return true;
   return !host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
+// What a part of a path stands for (RFC 3986, 2.1); a sign of per cent that begins nothing, itself.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  while (!text.empty()) {
+    unsigned char byte = 0;
+    const char* digits = text.data() + 1;
+    const bool is_coded = text.starts_with('%') && text.size() >= 3 &&
+                          std::from_chars(digits, digits + 2, byte, 16).ptr == digits + 2;
+    decoded += is_coded ? static_cast<char>(byte) : text.front();
+    text.remove_prefix(is_coded ? 3 : 1);
+  }
+  return decoded;
 }
 
 HttpResponse json_response(const ordered_json& value) {
@@ -97,10 +115,10 @@ Api::~Api() { workers_.join(); }
 
 bool Api::has_key(const HttpRequest& request) const {
   if (options_.keys.empty()) return true;
-  constexpr std::string_view kScheme = "Bearer ";
+  constexpr std::string_view kScheme = "Bearer ";  // in letters of any case (RFC 9110)
   std::string_view given = request.authorization;
-  if (!given.starts_with(kScheme)) return false;
-  given.remove_prefix(kScheme.size());
+  if (strncasecmp(request.authorization.c_str(), kScheme.data(), kScheme.size()) != 0) return false;
+  given.remove_prefix(std::min(given.find_first_not_of(' ', kScheme.size()), given.size()));
   bool found = false;
   for (const std::string& key : options_.keys) found = is_equal(key, given) || found;
   return found;
@@ -243,6 +261,9 @@ void Api::page(const Shared& exchange, const HttpRequest& /*request*/) {
 
 void Api::models(const Shared& exchange, const HttpRequest& request) {
   constexpr std::string_view kOne = "/v1/models/";
+  const bool is_one = request.path.starts_with(kOne);
+  const std::optional<std::string> asked =
+      is_one ? std::optional(percent_decoded(request.path.substr(kOne.size()))) : std::nullopt;
   ordered_json list = ordered_json::array();
   for (const auto& model : models_) {
     ordered_json entry = {{"id", model->name},
@@ -256,11 +277,10 @@ void Api::models(const Shared& exchange, const HttpRequest& request) {
     if (model->engine) can("completions");
     if (model->engine && model->engine->can_chat()) can("chat");
     if (model->embedder) can(model->embedder->info().scores ? "rerank" : "embeddings");
-    if (request.path == std::string(kOne) + model->name)
-      return exchange->respond(json_response(entry));
+    if (asked == model->name) return exchange->respond(json_response(entry));
     list.push_back(std::move(entry));
   }
-  if (request.path.starts_with(kOne)) (void)find_model(request.path.substr(kOne.size()), true);
+  if (asked) (void)find_model(*asked, true);
   exchange->respond(json_response({{"object", "list"}, {"data", std::move(list)}}));
 }
 

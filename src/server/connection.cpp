@@ -147,7 +147,10 @@ bool Connection::check_headers() {
   }
   const auto encoding = message.find(http::field::transfer_encoding);
   if (encoding != message.end()) {
-    const bool known = message.count(http::field::transfer_encoding) == 1 && version_ == 11 &&
+    if (version_ != 11)
+      return refuse_as(
+          "a request of version 1.0 has no Transfer-Encoding; give its length, or send it as 1.1");
+    const bool known = message.count(http::field::transfer_encoding) == 1 &&
                        boost::beast::iequals(encoding->value(), "chunked");
     if (!known)
       return refuse_as("the Transfer-Encoding is not \"chunked\", which is all there can be");

@@ -36,13 +36,17 @@ HttpResponse error_response(const ApiError& error) {
 }
 
 std::string parameter_of(std::string_view message) {
-  const std::string_view first_word = message.substr(0, message.find_first_of(" ,"));
+  const std::string_view first_word = message.substr(0, message.find_first_of(" ,:"));
   if (find_request_setting(first_word) != nullptr) return std::string(first_word);
   const size_t begin = message.find('"');
   if (begin == std::string_view::npos) return "";
   const size_t end = message.find('"', begin + 1);
   if (end == std::string_view::npos) return "";
-  return std::string(message.substr(begin + 1, end - begin - 1));
+  const std::string_view name = message.substr(begin + 1, end - begin - 1);
+  // Others are the client's own words.
+  const bool is_member = begin == 0 || message.starts_with("unknown key ") ||
+                         find_request_setting(name.substr(0, name.find_first_of("[."))) != nullptr;
+  return is_member ? std::string(name) : "";
 }
 
 }  // namespace faststream::server

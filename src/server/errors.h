@@ -21,7 +21,8 @@ std::string error_json(const ApiError& error);
 HttpResponse error_response(const ApiError& error);
 
 /// The member of a body that the sentence of an Error is about: the name in quotation marks or the
-/// key that it begins with, or the first name in quotation marks. Empty where there is none.
+/// key that it begins with, the key that it does not know, or the first name in quotation marks if
+/// requests have such a member. Empty where there is none.
 std::string parameter_of(std::string_view message);
 
 }  // namespace faststream::server

@@ -36,6 +36,14 @@ GenerationCall::GenerationCall(std::shared_ptr<Exchange> exchange, GenerationTas
 void GenerationCall::submit() {
   int64_t n_sequences = 0;
   for (const Request& request : task_.requests) n_sequences += sequences_of(request);
+  if (!model_.could_admit(n_sequences)) {
+    throw RequestError({.status = 400,
+                        .message = "the request has " + std::to_string(n_sequences) +
+                                   " sequences, and the server takes " +
+                                   std::to_string(model_.most_sequences) +
+                                   " at once; send fewer, or start it with a larger --max-queue",
+                        .param = task_.requests.size() > 1 ? "prompt" : "n"});
+  }
   if (!model_.admit(n_sequences)) {
     throw RequestError({.status = 429,
                         .message = "too many requests wait; try again later",

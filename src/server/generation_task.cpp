@@ -208,7 +208,8 @@ ApiError error_of_request(std::string_view message, std::string_view prompt) {
       error.param = param;
     }
   }
-  if (about_prompt || error.param.empty()) error.param = prompt;
+  const bool about_body = message.starts_with(kBody);
+  if ((about_prompt || error.param.empty()) && !about_body) error.param = prompt;
   if (about_prompt && message.find("context") != std::string_view::npos) {
     error.code = "context_length_exceeded";
   }

@@ -60,7 +60,9 @@ std::vector<std::string> read_keys(const std::string& path) {
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string key = text.substr(begin, end - begin);
-    while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+    constexpr std::string_view kSpace = " \t\r";
+    key.erase(0, key.find_first_not_of(kSpace));
+    key.erase(key.find_last_not_of(kSpace) + 1);
     if (!key.empty()) keys.push_back(std::move(key));
     begin = end + 1;
   }

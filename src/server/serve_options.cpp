@@ -13,6 +13,21 @@
 namespace faststream::server {
 namespace {
 
+// Accepts what a browser sends as an origin, or "*".
+CLI::Validator page_origin() {
+  const auto check = [](const std::string& text) {
+    const size_t scheme = text.find("://");
+    const bool is_origin = scheme != std::string::npos && scheme > 0 && scheme + 3 < text.size() &&
+                           text.find_first_of("/?# ", scheme + 3) == std::string::npos;
+    return std::string(text == "*" || is_origin
+                           ? ""
+                           : text +
+                                 " is no origin; give one as https://chat.example, without a "
+                                 "path, or \"*\"");
+  };
+  return CLI::Validator(check, "", "");
+}
+
 constexpr const char* kNetwork = "Network";
 constexpr const char* kLimits = "Limits";
 
@@ -73,7 +88,7 @@ void add_network_options(CLI::App& app, ServeOptions& options) {
                  "\"*\" (repeatable) [pages of this server on localhost alone]")
       ->group(kNetwork)
       ->type_name("ORIGIN")
-      ->check(some_text())
+      ->check(page_origin())
       ->allow_extra_args(false);
   app.add_option("--http-threads", options.threads,
                  "Threads for connections [as many as processors, up to 4]")
@@ -100,12 +115,12 @@ void add_limit_options(CLI::App& app, ServeOptions& options) {
                  "Seconds after which a request is given up [none]")
       ->group(kLimits)
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 1e6));
+      ->check(number(0.001, 1e6));
   app.add_option("--grace", options.grace,
                  "Seconds that requests have to end after SIGTERM or Ctrl-C")
       ->group(kLimits)
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number(0, 1e6))
       ->capture_default_str();
   app.add_option("--max-connections", options.limits.connections, "Open connections at most")
       ->group(kLimits)

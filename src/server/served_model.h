@@ -23,6 +23,8 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<EmbedQueue> embedder;
 
+  /// Whether so many sequences may run and wait, if nothing else does.
+  [[nodiscard]] bool could_admit(int64_t n) const { return n <= most_sequences; }
   /// Counts sequences that are to run. False, and none is counted, where too many wait already.
   bool admit(int64_t n) {
     if (n_sequences.fetch_add(n) + n <= most_sequences) return true;

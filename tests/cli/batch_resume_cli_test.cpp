@@ -159,10 +159,23 @@ TEST(Batch, CountsErrorsOfAFormerRunAsDone) {
 TEST(Batch, DoesNotResumeWithAnotherInputOrOutput) {
   const fs::path input = file_with("mine.jsonl", "{\"id\":\"a\",\"prompt\":\"x\"}\n\n");
   const std::map<std::string, std::string> cases = {
-      {"{\"id\":\"b\",\"line\":1}\n", "another id"},
-      {"{\"id\":\"a\",\"line\":2}\n", "blank"},
-      {"{\"id\":\"a\",\"line\":9}\n", "line 9"},
-      {"{\"id\":\"a\",\"line\":1}\n{\"id\":\"a\",\"line\":1}\n", "two results"},
+      {R"({"id":"b","line":1,"text":""})"
+       "\n",
+       "another id"},
+      {R"({"id":"a","line":2,"text":""})"
+       "\n",
+       "blank"},
+      {R"({"id":"a","line":9,"text":""})"
+       "\n",
+       "line 9"},
+      {R"({"id":"a","line":1,"text":""})"
+       "\n"
+       R"({"id":"a","line":1,"text":""})"
+       "\n",
+       "two results"},
+      {R"({"id":"a","line":1})"
+       "\n",
+       "no result of a batch"},
       {"My diary\n", "no result of a batch"},
       {"My diary\nends here", "no result of a batch"},
       {"my note", "no result of a batch"},

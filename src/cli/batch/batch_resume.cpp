@@ -31,6 +31,7 @@ class RecordReader final : public nlohmann::json_sax<json> {
   json line;
   json line_hash;
   json seed;
+  bool has_answer = false;  // any other member: a text, an error, ...
 
   bool null() override { return set(nullptr); }
   bool boolean(bool value) override { return set(value); }
@@ -40,7 +41,9 @@ class RecordReader final : public nlohmann::json_sax<json> {
   bool string(string_t& value) override { return set(std::move(value)); }
   bool binary(binary_t& value) override { return set(std::move(value)); }
   bool key(string_t& name) override {
-    if (depth_ == 1) member_ = find(name);
+    if (depth_ != 1) return true;
+    member_ = find(name);
+    has_answer = has_answer || member_ == nullptr;
     return true;
   }
   bool start_object(size_t /*size*/) override { return open(json::object()); }
@@ -82,7 +85,7 @@ bool is_absent_or(const json& value, bool expected) { return value.is_null() || 
 // False when the text is no record.
 bool read_record(const LineReader::Line& text, RecordReader& record) {
   return !text.too_long && json::sax_parse(text.text, &record) &&
-         record.line.is_number_unsigned() && record.line.get<uint64_t>() > 0 &&
+         record.line.is_number_unsigned() && record.line.get<uint64_t>() > 0 && record.has_answer &&
          is_absent_or(record.id, record.id.is_string() || record.id.is_number_integer()) &&
          is_absent_or(record.line_hash, record.line_hash.is_string()) &&
          is_absent_or(record.seed, record.seed.is_number_unsigned());
