@@ -32,15 +32,14 @@ TensorPlan factor_of(const TensorPlan& matrix, TensorMember member, int64_t numb
 
 bool takes_adapter(const TensorPlan& plan) {
   const bool is_of_decoder = !plan.id.of_encoder && plan.id.predictor == 0;
-  const bool can_wait = plan.gated ? plan.activation != Activation::swiglu_clamped
-                                   : plan.activation == Activation::none;
   return is_of_decoder && plan.id.member == TensorMember::weights && plan.experts == 0 &&
-         can_wait && std::ranges::find(kAdaptedKinds, plan.id.kind) != kAdaptedKinds.end();
+         plan.activation != Activation::swiglu_clamped &&
+         std::ranges::find(kAdaptedKinds, plan.id.kind) != kAdaptedKinds.end();
 }
 
 WeightFormat adapter_format(const ModelConfig& config) {
-  const bool is_own = config.weight_format == WeightFormat::f32 ||
-                      config.weight_format == WeightFormat::f16;
+  const bool is_own =
+      config.weight_format == WeightFormat::f32 || config.weight_format == WeightFormat::f16;
   return is_own ? config.weight_format : WeightFormat::bf16;
 }
 

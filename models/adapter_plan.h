@@ -1,11 +1,11 @@
 // Adapters of low rank (LoRA, arXiv:2106.09685) beside a model: which matrices they can change, and
 // with what.
 //
-// Of a matrix W [out, in] that it changes an adapter has two others, a [rank, in] and b [out, rank],
-// and products x Wᵀ become x Wᵀ + (x aᵀ) bᵀ. They are no more those that were trained than W is the
-// checkpoint's: rows and columns stand, are joined, multiplied and rotated as W's are, and b has
-// the factor of the sum. Of what W joins of several matrices, such as Q, K and V, each has its own
-// columns of b and rows of a.
+// Of a matrix W [out, in] that it changes an adapter has two others, a [rank, in] and b [out,
+// rank], and products x Wᵀ become x Wᵀ + (x aᵀ) bᵀ. They are no more those that were trained than W
+// is the checkpoint's: rows and columns stand, are joined, multiplied and rotated as W's are, and b
+// has the factor of the sum. Of what W joins of several matrices, such as Q, K and V, each has its
+// own columns of b and rows of a.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace faststream {
 inline constexpr int64_t kAdapterRankStep = 16;
 
 /// Whether adapters beside the model can change a tensor of tensor_plan(): matrices of attention,
-/// of recurrent mixers and of feed-forwards. Others are experts, whose choice is the backend's, are
-/// activated within their products, or are not of layers.
+/// of recurrent mixers and of feed-forwards. Others are experts, whose choice is the backend's,
+/// have gates that only a product can cut (Activation::swiglu_clamped), or are not of layers.
 bool takes_adapter(const TensorPlan& plan);
 
 /// Of a and b: 16 bits, but for a model of f32.

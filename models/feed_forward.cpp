@@ -20,11 +20,8 @@ Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForward
   }
   if (ffn.gated) {
     pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
-  } else if (ffn.activation == Activation::none) {
-    multiply(pass, input, weights.up, middle);
   } else {
-    pass.backend.linear(input, weights.up.weight,
-                        {.bias = weights.up.bias, .activation = ffn.activation}, middle);
+    multiply_and_activate(pass, input, weights.up, ffn.activation, middle);
   }
   if (weights.xielu != nullptr) pass.backend.xielu(weights.xielu, middle);
   return middle;

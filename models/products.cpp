@@ -47,4 +47,14 @@ void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix
   }
 }
 
+void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
+                           Activation activation, const Matrix& out) {
+  if (is_adapted(pass, linear, out.rows)) {
+    multiply(pass, input, linear, out);
+    pass.backend.activate(activation, out);
+  } else {
+    pass.backend.linear(input, linear.weight, {.bias = linear.bias, .activation = activation}, out);
+  }
+}
+
 }  // namespace faststream

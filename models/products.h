@@ -15,4 +15,8 @@ bool is_adapted(const Pass& pass, const Linear& linear, int64_t rows);
 void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix& out,
               OutputMode output = OutputMode::store);
 
+/// out = activation(the same).
+void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
+                           Activation activation, const Matrix& out);
+
 }  // namespace faststream

@@ -219,7 +219,7 @@ LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& in
   const Matrix no_gates{nullptr, DType::f32, pass.batch.n_tokens, 0};
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 
-  pass.backend.linear(input, mixer.in.weight, {.activation = config.activation}, qkv);
+  multiply_and_activate(pass, input, mixer.in, config.activation, qkv);
   recur(pass, mixer, qkv.columns(0, dim), qkv.columns(dim, dim), qkv.columns(2 * dim, dim),
         no_gates, sums);
   renormalize(pass.backend, mixer.norm, sums);

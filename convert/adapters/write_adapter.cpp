@@ -51,7 +51,8 @@ Change change_of(const SourceTensor& tensor, const fs::path& adapter) {
   Change change;
   for (const SourceTensor* at = &tensor; at->update; at = at->update->base.get()) {
     const LowRankUpdate& update = *at->update;
-    if (update.magnitudes) refuse(adapter, "the magnitudes of " + in_quotes(tensor.name) + " (DoRA)");
+    if (update.magnitudes)
+      refuse(adapter, "the magnitudes of " + in_quotes(tensor.name) + " (DoRA)");
     if (update.factors.size() != 1 || !update.factors[0].left) {
       refuse(adapter, in_quotes(tensor.name));
     }
@@ -322,7 +323,9 @@ class AdapterWriter {
     std::vector<std::byte> made;
     TensorStream stream(
         source_.weights,
-        [&](std::span<const std::byte> bytes) { made.insert(made.end(), bytes.begin(), bytes.end()); },
+        [&](std::span<const std::byte> bytes) {
+          made.insert(made.end(), bytes.begin(), bytes.end());
+        },
         pool_);
     stream.add(plan, source_.parts.at(plan.id), factors, nullptr, [](uint64_t) {});
     stream.flush();

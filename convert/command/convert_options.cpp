@@ -151,9 +151,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
              "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --activation-bits "
              "and --tokenizer")
           ->type_name("PATH");
-  for (const char* name :
-       {"CHECKPOINT", "--output", "--adapter-for", "--calibrate", "--force", "--quiet",
-        "--threads"}) {
+  for (const char* name : {"CHECKPOINT", "--output", "--adapter-for", "--calibrate", "--force",
+                           "--quiet", "--threads"}) {
     check->excludes(app.get_option(name));
   }
   CLI::Option* show =

@@ -32,8 +32,9 @@ std::string checksum_text(uint64_t weights_checksum) {
 
 void check_model(const ModelFile& file, const ModelFile& model) {
   if (!is_adapter_file(file)) {
-    refuse(file, "is no adapter; make one of PEFT's folder with faststream-convert CHECKPOINT "
-                 "--lora DIR --adapter-for MODEL");
+    refuse(file,
+           "is no adapter; make one of PEFT's folder with faststream-convert CHECKPOINT "
+           "--lora DIR --adapter-for MODEL");
   }
   if (is_adapter_for(file, model.weights_checksum())) return;
   refuse(file, "is an adapter for other weights than those of " + model.name() +

@@ -155,7 +155,8 @@ WeightLookup load_weights(const ModelFiles& files, const ModelConfig& config, Ba
 
 size_t bytes_to_load(const ModelFiles& files, const ModelConfig& config, RankPlace rank) {
   size_t bytes = 0;
-  for (const Placement& placement : place_all(files, config, rank)) bytes += placement.source.size();
+  for (const Placement& placement : place_all(files, config, rank))
+    bytes += placement.source.size();
   return bytes;
 }
 

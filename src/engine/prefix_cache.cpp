@@ -35,8 +35,7 @@ void PrefixCache::clear() {
   roots_.clear();
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens,
-                                     const TextKind& kind) const {
+PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, const TextKind& kind) const {
   Match match;
   const auto root = roots_.find(kind);
   if (root == roots_.end()) return match;

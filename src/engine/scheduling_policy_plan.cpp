@@ -146,7 +146,8 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
 // No more tokens than the text has before it is rotated otherwise.
 ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
   ProposalOffer offer = entry.group->offer();
-  while (offer.most > 0 && config_.outgrows(entry.kind.rope_length, text_length(entry) + offer.most)) {
+  while (offer.most > 0 &&
+         config_.outgrows(entry.kind.rope_length, text_length(entry) + offer.most)) {
     --offer.most;
   }
   return offer;
@@ -280,8 +281,8 @@ void SchedulingPolicy::end_part() {
   if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
 }
 
-// Brings parts with the same adapter together, so that a step multiplies once with what it adds to a
-// matrix.
+// Brings parts with the same adapter together, so that a step multiplies once with what it adds to
+// a matrix.
 void SchedulingPolicy::order_by_adapter() {
   const auto adapter_of = [](const Part& part) { return part.entry->kind.adapter; };
   std::vector<Part>& parts = step_->parts;

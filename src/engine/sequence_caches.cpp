@@ -106,8 +106,8 @@ void SequenceCaches::remember(std::span<const int32_t> tokens, Sequence& sequenc
     (void)replace_page(sequence, i, page);
     return true;
   };
-  texts_.insert(tokens.first(static_cast<size_t>(sequence.n_cached)), sequence.pages,
-                sequence.kind, adopt);
+  texts_.insert(tokens.first(static_cast<size_t>(sequence.n_cached)), sequence.pages, sequence.kind,
+                adopt);
 }
 
 int32_t SequenceCaches::piece_tokens() const {

@@ -145,7 +145,7 @@ std::optional<ModelFile> AdapterGoldenTest::beside(const ModelFile& model) const
 TEST_P(AdapterGoldenTest, GivesThePackagesLogitsBesideTheModel) {
   const ModelFile model = converted(golden_.folder, {});
   const std::optional<ModelFile> adapter = beside(model);
-  const std::set<std::string> run = {"fused", "llama", "patterns", "text_model", "two"};
+  const std::set<std::string> run = {"fused", "gpt2", "llama", "patterns", "text_model", "two"};
   EXPECT_EQ(adapter.has_value(), run.contains(golden_.folder.filename().string()));
   if (!adapter) return;
   const ModelFiles files(model, {&*adapter, 1});
@@ -154,8 +154,8 @@ TEST_P(AdapterGoldenTest, GivesThePackagesLogitsBesideTheModel) {
   EXPECT_EQ(logits_of(files, 0), without) << "of sequences that have none";
 }
 
-// Where matrices are balanced and rotated, too: rounding apart, as which the merged weights' differs
-// from the model's.
+// Where matrices are balanced and rotated, too: rounding apart, as which the merged weights'
+// differs from the model's.
 TEST_P(AdapterGoldenTest, IsNearTheMergedModelBesideAQuantizedOne) {
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
     const std::vector<float> merged = logits_of(converted(golden_.folder, adapters_, format));
