@@ -184,8 +184,9 @@ int32_t Replica::adapter_number(const std::optional<std::string>& name) const {
   if (found != names.end()) return static_cast<int32_t>(found - names.begin()) + 1;
   std::string known;
   for (const std::string& each : names) add_name(known, each);
-  throw UsageError("there is no adapter " + in_quotes(*name) + " beside the model" +
-                   (known.empty() ? "; give it one with --adapter NAME=FILE" : ", only " + known));
+  throw UsageError(
+      "\"adapter\" is " + in_quotes(*name) + ", but beside the model there " +
+      (known.empty() ? "is none; give it with --adapter NAME=FILE" : "is only " + known));
 }
 
 std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {

@@ -201,7 +201,6 @@ ApiError error_of_request(std::string_view message, std::string_view prompt) {
   constexpr std::pair<std::string_view, std::string_view> kAbout[] = {
       {"a stop string", "stop"}, {"at most 64 stop", "stop"},  {"the stop token", "stop_tokens"},
       {"beams", "beams"},        {"languages", "source_lang"}, {" bias", "logit_bias"},
-      {"no adapter", "adapter"},
   };
   ApiError error{.status = 400, .message = std::string(message)};
   const bool about_prompt = message.starts_with("the prompt") || message.starts_with("a context");
