@@ -18,7 +18,7 @@
 #include "convert/families/predictors.h"
 #include "convert/kept_formats.h"
 #include "convert/quantized/held_formats.h"
-#include "convert/weights/balance.h"
+#include "convert/weights/tensor_factors.h"
 #include "convert/weights/tensor_stream.h"
 #include "model_file/model_writer.h"
 #include "support/error.h"
@@ -46,24 +46,13 @@ void check_pooling(const SourceModel& source, const ConvertOptions& options) {
               "vectors are made; name it with --pooling, mean most often");
 }
 
-// The name of the folder or file alone: the same checkpoint gives the same file on every machine.
-std::string source_name(const fs::path& path) {
-  const fs::path plain = fs::absolute(path).lexically_normal();
-  return plain.has_filename() ? plain.filename().string() : plain.parent_path().filename().string();
-}
-
 nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
                            const fs::path& path) {
   nlohmann::json header = {
       {"model", config_to_json(config)},
       {kTokenizer, tokenizer_config_to_json(source.tokenizer.config)},
-      {"provenance",
-       {{"source", source_name(path)},
-        {"converter", std::string("faststream ") + FASTSTREAM_VERSION}}},
+      {"provenance", provenance_of(source, path)},
   };
-  for (const MergedAdapter& adapter : source.adapters) {
-    header["provenance"]["adapters"].push_back(adapter.name);
-  }
   if (source.encoder_tokenizer) {
     header[kEncoderTokenizer] = tokenizer_config_to_json(source.encoder_tokenizer->config);
   }
@@ -197,50 +186,6 @@ std::shared_ptr<const ActivationStatistics> statistics_of(const SourceModel& sou
   return statistics;
 }
 
-// Gives the matrix and what gives its input their factors.
-void balance(const Balanced& balanced, const SourceModel& source, TensorStream& stream,
-             const std::function<void(uint64_t)>& on_block,
-             std::map<TensorId, TensorStream::Factors>& factors) {
-  const int64_t experts = balanced.experts();
-  using RowsAs = TensorStream::RowsAs;
-  const auto squares = [&](const TensorPlan& plan, RowsAs rows_as = RowsAs::they_are) {
-    return stream.squares(plan, source.parts.at(plan.id), experts, rows_as, on_block);
-  };
-  // A norm is read by several products, whose results are used apart (Q, K, V; gate, up): what is
-  // lost counts beside the row it is lost of. Else results are added up.
-  const bool apart = balanced.norm != nullptr;
-  const std::vector<double> of_matrix =
-      squares(*balanced.matrix, apart ? RowsAs::units : RowsAs::they_are).columns;
-  std::vector<float> of_input;
-  const auto give = [&](const TensorPlan& plan, const std::vector<float>& rows) {
-    factors[plan.id].rows = rows;
-    if (balanced.bias != nullptr) factors[balanced.bias->id].rows = rows;
-  };
-  if (balanced.norm != nullptr) {
-    of_input = norm_factors(of_matrix);
-    give(*balanced.norm, of_input);
-  } else if (balanced.values != nullptr) {
-    const auto& [dim, first_row, columns] = balanced.values->heads;
-    const auto before = static_cast<size_t>(first_row);
-    const std::vector<double> of_rows = squares(*balanced.values).rows;
-    std::vector<float> rows = value_factors(dim, std::span(of_rows).subspan(before), of_matrix);
-    of_input = factors_of_queries(dim, rows, of_matrix.size());
-    rows.insert(rows.begin(), before, 1.0F);
-    give(*balanced.values, rows);
-  } else {
-    of_input = middle_factors(balanced.inputs(), squares(*balanced.gate_up).rows, of_matrix);
-    std::vector<float>& rows = factors[balanced.gate_up->id].rows;
-    const int64_t middle = balanced.inputs();
-    for (auto begin = of_input.begin(); begin != of_input.end(); begin += middle) {
-      rows.insert(rows.end(), static_cast<size_t>(middle), 1.0F);
-      rows.insert(rows.end(), begin, begin + middle);
-    }
-  }
-  for (float& factor : of_input) factor = 1 / factor;
-  factors[balanced.matrix->id].columns = std::move(of_input);
-  factors[balanced.matrix->id].experts = experts;
-}
-
 // Of each kind of tensors the mean, worst kinds first.
 void print_errors(const std::vector<QuantizationError>& errors, WeightFormat format,
                   std::ostream& out) {
@@ -277,6 +222,18 @@ void print_errors(const std::vector<QuantizationError>& errors, WeightFormat for
 }
 
 }  // namespace
+
+nlohmann::json provenance_of(const SourceModel& source, const fs::path& path) {
+  // The name of the folder or file alone: the same checkpoint gives the same file everywhere.
+  const fs::path plain = fs::absolute(path).lexically_normal();
+  const fs::path name = plain.has_filename() ? plain : plain.parent_path();
+  nlohmann::json provenance = {{"source", name.filename().string()},
+                               {"converter", std::string("faststream ") + FASTSTREAM_VERSION}};
+  for (const MergedAdapter& adapter : source.adapters) {
+    provenance["adapters"].push_back(adapter.name);
+  }
+  return provenance;
+}
 
 void check_output(const ConvertOptions& options) {
   std::error_code ignored;
@@ -370,24 +327,21 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   }
 
   ThreadPool pool(options.threads);
-  TensorStream stream(source.weights, writer, pool);
+  TensorStream stream(
+      source.weights, [&](std::span<const std::byte> bytes) { writer.append(bytes); }, pool);
   const uint64_t bytes_to_read = source_size(source, plans);
   ProgressBar progress("converting", ProgressBar::Unit::bytes, options.show_progress);
   const auto on_block = [&](uint64_t bytes_read) {
     progress.update(bytes_read, bytes_to_read);
     if (options.check_interrupted) options.check_interrupted();
   };
-  std::map<TensorId, TensorStream::Factors> factors;
+  TensorFactors factors(config, plans, source, stream, on_block);
   for (size_t n = 0; n < plans.size(); ++n) {
     const TensorPlan& plan = plans[n];
     const auto parts = source.parts.find(plan.id);
     if (parts == source.parts.end()) continue;  // scales, which follow their matrix by themselves
-    if (const auto balanced = balanced_matrix(config, plans, n)) {
-      balance(*balanced, source, stream, on_block, factors);
-    }
     const TensorStream::Norms norms =
-        stream.add(plan, parts->second, factors[plan.id], statistics.get(), on_block);
-    factors.erase(plan.id);
+        stream.add(plan, parts->second, factors.take(n), statistics.get(), on_block);
     if (is_float(plan.format)) continue;
     const auto held = kept.held.find(plan.id);
     const bool is_held = held != kept.held.end() && held->second == plan.format;

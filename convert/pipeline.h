@@ -7,6 +7,7 @@
 #include <iosfwd>
 #include <map>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -84,6 +85,9 @@ struct ConvertReport {
 /// too large for the type, the output is one of the files it is made from, or cannot be written;
 /// UsageError when options contradict each other. No file is left behind then.
 ConvertReport convert_checkpoint(const ConvertOptions& options);
+
+/// What a file that is made of the checkpoint at `path` says of where it is from.
+nlohmann::json provenance_of(const SourceModel& source, const std::filesystem::path& path);
 
 /// Throws Error when there is a file of the output's name that must not be overwritten: before
 /// anything is done that takes long.

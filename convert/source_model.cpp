@@ -90,39 +90,6 @@ bool fits(const TensorPart& part, int64_t width) {
   return part.first_input + own <= inputs && last < elements / inputs;
 }
 
-// That the parts of a tensor are there and give the rows that it must have.
-void check_tensor(const SourceModel& model, const TensorPlan& plan) {
-  const auto found = model.parts.find(plan.id);
-  if (found == model.parts.end()) {
-    throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name +
-                "\"");
-  }
-  const int64_t width = row_width(plan);
-  int64_t rows = 0;
-  for (const TensorPart& part : found->second) {
-    const int64_t of_part = part_rows(part, width);
-    rows += of_part;
-    for_each_summand(part, [&](const TensorPart& each) {
-      if (each.source.empty()) return;
-      static_cast<void>(model.weights.require(each.source, each.shape));
-      if (each.projection.inputs > 0) {
-        static_cast<void>(model.weights.require(each.projection.matrix,
-                                                projection_shape(each.projection, width)));
-      }
-      if (!fits(each, width) || part_rows(each, width) != of_part) {
-        throw Error(model.weights.name() + ": tensor " + in_quotes(each.source) +
-                    " with the shape " + shape_text(each.shape) + " has other rows than \"" +
-                    plan.name + "\" needs");
-      }
-    });
-  }
-  if (rows != plan.shape[0]) {
-    throw Error(model.weights.name() + ": the tensors that give \"" + plan.name + "\" have " +
-                std::to_string(rows) + " rows together, but the configuration asks for " +
-                std::to_string(plan.shape[0]));
-  }
-}
-
 void check_tensors(const SourceModel& model) {
   for (const TensorPlan& plan : tensor_plan(model.config)) {
     if (plan.role != TensorRole::scales) check_tensor(model, plan);
@@ -196,6 +163,38 @@ void check_chat_template(SourceModel& model) {
 }
 
 }  // namespace
+
+void check_tensor(const SourceModel& model, const TensorPlan& plan) {
+  const auto found = model.parts.find(plan.id);
+  if (found == model.parts.end()) {
+    throw Error(model.weights.name() + ": nothing is known to give the tensor \"" + plan.name +
+                "\"");
+  }
+  const int64_t width = row_width(plan);
+  int64_t rows = 0;
+  for (const TensorPart& part : found->second) {
+    const int64_t of_part = part_rows(part, width);
+    rows += of_part;
+    for_each_summand(part, [&](const TensorPart& each) {
+      if (each.source.empty()) return;
+      static_cast<void>(model.weights.require(each.source, each.shape));
+      if (each.projection.inputs > 0) {
+        static_cast<void>(model.weights.require(each.projection.matrix,
+                                                projection_shape(each.projection, width)));
+      }
+      if (!fits(each, width) || part_rows(each, width) != of_part) {
+        throw Error(model.weights.name() + ": tensor " + in_quotes(each.source) +
+                    " with the shape " + shape_text(each.shape) + " has other rows than \"" +
+                    plan.name + "\" needs");
+      }
+    });
+  }
+  if (rows != plan.shape[0]) {
+    throw Error(model.weights.name() + ": the tensors that give \"" + plan.name + "\" have " +
+                std::to_string(rows) + " rows together, but the configuration asks for " +
+                std::to_string(plan.shape[0]));
+  }
+}
 
 int64_t row_width(const TensorPlan& plan) { return plan.shape.size() == 2 ? plan.shape[1] : 1; }
 

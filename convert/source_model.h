@@ -145,6 +145,10 @@ SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer,
                               std::span<const std::filesystem::path> adapters = {});
 
+/// Throws Error unless the parts of a planned tensor, other than scales, are there and give the
+/// rows that it must have.
+void check_tensor(const SourceModel& model, const TensorPlan& plan);
+
 /// Takes away the tensors that modules.left_out names, and says how many of each there were.
 std::vector<LeftOut> leave_out(Checkpoint& weights, const Modules& modules);
 

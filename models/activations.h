@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/tensor.h"
+#include "models/adapter_plan.h"
 #include "models/config.h"
 #include "models/model.h"
 
@@ -40,9 +41,10 @@ inline bool has_own_input(const LayerConfig& layer) {
   return layer.parallel && layer.ffn_norms.before.kind != NormKind::none;
 }
 
-/// Elements of a feed-forward's middle: where gates are cut they are products of their own.
-inline int64_t middle_dim(const FeedForwardConfig& ffn) {
-  return ffn.cutoff ? ffn.up_dim() : ffn.size;
+/// Elements of a feed-forward's middle: where gates are cut, or adapters may change them, they are
+/// products of their own.
+inline int64_t middle_dim(const ModelConfig& config, const FeedForwardConfig& ffn) {
+  return ffn.cutoff || !config.adapters.empty() ? ffn.up_dim() : ffn.size;
 }
 
 inline bool normalizes_stream(const LayerConfig& layer) {
@@ -76,6 +78,7 @@ struct Activations {
   Matrix heads;            ///< [tokens, q_dim + sums_dim] of latent attention
   Matrix middle;           ///< [tokens, size of the feed-forward], its gates first where cut
   Matrix laurel;           ///< [tokens, rank]
+  Matrix low_rank;         ///< [tokens, rank]: between the two products of an adapter
   Matrix altup_routed;     ///< [tokens, streams] f32
   Matrix altup_products;   ///< [tokens, parts²] f32
   Matrix altup_others;     ///< [tokens or logits, (streams - 1) hidden]
@@ -160,12 +163,14 @@ struct Activations {
           std::max(of_latent([](const Latent& a) { return a.q_rank; }),
                    of_recurrent(&RecurrentShape::rank)));
     shape(heads, act, tokens, of_latent([](const Latent& a) { return a.q_dim() + a.sums_dim(); }));
-    shape(middle, act, tokens, largest_of_layers(config, [](const auto& l) {
-            return std::max({middle_dim(l.ffn), l.experts ? middle_dim(l.experts->shared) : 0,
-                             l.aside ? middle_dim(l.aside->ffn) : 0});
+    shape(middle, act, tokens, largest_of_layers(config, [&](const auto& l) {
+            return std::max({middle_dim(config, l.ffn),
+                             l.experts ? middle_dim(config, l.experts->shared) : 0,
+                             l.aside ? middle_dim(config, l.aside->ffn) : 0});
           }));
     shape(laurel, act, tokens,
           largest_of_layers(config, [](const auto& layer) { return layer.laurel.rank; }));
+    shape(low_rank, act, tokens, most_adapter_rank(config));
     const AltUpConfig& altup = config.altup;
     const int64_t altup_parts = altup ? altup.parts() : 0;
     const int64_t last_rows = config.output.none ? tokens : limits.max_logits;

@@ -25,7 +25,7 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
   const Matrix qkv = projected.columns(0, config.qkv_dim());
   const Matrix sums = pass.rows_in(pass.memory.attended, config.sums_dim());
 
-  pass.backend.linear(input, attention.qkv.weight, {.bias = attention.qkv.bias}, projected);
+  multiply(pass, input, attention.qkv, projected);
   renormalize(pass.backend, attention.q_norm, qkv.columns(0, config.q_dim()));
   if (!config.kv_of) {
     renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
@@ -36,23 +36,23 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
     const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
     pass.backend.scale(gates, Activation::sigmoid, sums);
   }
-  return {pass.backend, {.x = sums}, attention.out};
+  return {pass, {.x = sums}, attention.out};
 }
 
 LastProduct attend_to_source(const Pass& pass, const CrossAttentionWeights& cross, Input& input) {
   const Matrix queries = pass.rows_in(pass.memory.qkv, cross.q.weight.rows);
   const Matrix sums = pass.rows_in(pass.memory.attended, cross.out.weight.cols);
 
-  pass.backend.linear(input, cross.q.weight, {.bias = cross.q.bias}, queries);
+  multiply(pass, input, cross.q, queries);
   pass.backend.attention(view_of_sources(pass.batch), queries,
                          {nullptr, DType::f32, queries.rows, 0}, {}, pass.layers.kv[cross.kv_layer],
                          cross.rule, sums);
-  return {pass.backend, {.x = sums}, cross.out};
+  return {pass, {.x = sums}, cross.out};
 }
 
 void read_source(const Pass& pass, const CrossAttentionWeights& cross, Input& encoded) {
   const Matrix kv_rows = pass.rows_in(pass.memory.qkv, cross.kv.weight.rows);
-  pass.backend.linear(encoded, cross.kv.weight, {.bias = cross.kv.bias}, kv_rows);
+  multiply(pass, encoded, cross.kv, kv_rows);
   pass.backend.append(pass.batch, kv_rows, pass.layers.kv[cross.kv_layer]);
 }
 

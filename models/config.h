@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -542,6 +543,10 @@ struct FormatRule {
 /// each of its layers attends to. Validated: every count is at least 1 and
 /// small enough that products of any three fit in 63 bits, and that what has an entry for each head
 /// or expert of each layer is small; indices exist; head_dim is even.
+/// An adapter beside a model: of each matrix that it changes, by the tensor's name, the rank of
+/// what it adds (models/adapter_plan.h).
+using AdapterRanks = std::map<std::string, int64_t>;
+
 struct ModelConfig {
   int64_t hidden = 0;
   int64_t vocab = 0;
@@ -568,6 +573,7 @@ struct ModelConfig {
   std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
   std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
   RankPlace rank;                                 ///< whose share this is (models/shares.h)
+  std::vector<AdapterRanks> adapters;             ///< beside it while it runs; in no model file
 
   /// The length by which ropes whose rules depend on it rotate a text that begins with n_tokens;
   /// 0 if none does. Texts of the same are rotated alike as far as their tokens agree.

@@ -2,12 +2,14 @@
 // is a decoder whose tokens see each other, and whose output are its hidden states.
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <utility>
 #include <vector>
 
 #include "models/activations.h"
+#include "models/adapter_plan.h"
 #include "models/altup.h"
 #include "models/aside.h"
 #include "models/decoder_weights.h"
@@ -248,9 +250,24 @@ class Decoder : public Model {
   Matrix hidden_states_;  // of the last pass
 };
 
+// Those that rows are multiplied with are among them: where adapters change gates, these and what
+// they multiply are products of their own, too.
+std::vector<TensorPlan> tensors_of_steps(const ModelConfig& config) {
+  std::vector<TensorPlan> plans = tensor_plan(config);
+  if (config.adapters.empty()) return plans;
+  std::vector<TensorPlan> more = adapter_plans(config);
+  for (TensorPlan plan : plans) {
+    if (!plan.gated || !takes_adapter(plan)) continue;
+    plan.cuts_gates = true;
+    more.push_back(std::move(plan));
+  }
+  std::ranges::move(more, std::back_inserter(plans));
+  return plans;
+}
+
 // Every product of a forward pass: of those of equal shape the one of most rows.
 std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits& limits) {
-  const std::vector<TensorPlan> plans = tensor_plan(config);
+  const std::vector<TensorPlan> plans = tensors_of_steps(config);
   std::set<TensorId> biases;
   for (const TensorPlan& plan : plans) {
     if (plan.id.member == TensorMember::bias) biases.insert(plan.id);

@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "models/adapter_plan.h"
+
 namespace faststream {
 namespace {
 
@@ -20,6 +22,10 @@ class Finder {
       in_file.of_encoder = stack.of_encoder;
       in_file.predictor = stack.predictor;
       found_[id] = {std::move(tensor), lookup(in_file)};
+    }
+    for (TensorPlan& tensor : adapter_plans(config)) {
+      const TensorId id = tensor.id;
+      found_[id] = {std::move(tensor), lookup(id)};
     }
   }
 
@@ -316,18 +322,38 @@ class Finder {
 
   // Without data where the plan has no such matrix.
   Linear linear(TensorKind kind) const {
-    const float* bias = vector(bias_of(id(kind)));
-    const auto found = found_.find(id(kind));
-    if (found == found_.end()) return {.weight = {}, .bias = bias};
+    return {.weight = weight(id(kind)),
+            .bias = vector(bias_of(id(kind))),
+            .adapters = changes(id(kind))};
+  }
+
+  Weight weight(const TensorId& id) const {
+    const auto found = found_.find(id);
+    if (found == found_.end()) return {};
     const TensorPlan& plan = found->second.plan;
-    return {.weight = {.data = found->second.data,
-                       .format = plan.format,
-                       .rows = plan.shape[0],
-                       .cols = plan.shape[1],
-                       .scales = data(scales_of(id(kind))),
-                       .input_bits = config_.activation_bits,
-                       .rotated = plan.rotated},
-            .bias = bias};
+    return {.data = found->second.data,
+            .format = plan.format,
+            .rows = plan.shape[0],
+            .cols = plan.shape[1],
+            .scales = data(scales_of(id)),
+            .input_bits = config_.activation_bits,
+            .rotated = plan.rotated};
+  }
+
+  // What each adapter adds to the matrix.
+  std::vector<LowRank> changes(TensorId id) const {
+    std::vector<LowRank> changes;
+    bool has_some = false;
+    for (size_t n = 0; n < config_.adapters.size(); ++n) {
+      id.adapter = static_cast<int64_t>(n) + 1;
+      const auto factor = [&](TensorMember member) {
+        id.member = member;
+        return weight(id);
+      };
+      changes.push_back({factor(TensorMember::adapter_a), factor(TensorMember::adapter_b)});
+      has_some = has_some || changes.back();
+    }
+    return has_some ? changes : std::vector<LowRank>{};
   }
 
   // Null where the plan has no such tensor.

@@ -12,10 +12,19 @@
 
 namespace faststream {
 
+/// What an adapter adds to a matrix, b · a; without data: nothing.
+struct LowRank {
+  Weight a;  ///< [rank, in]
+  Weight b;  ///< [out, rank]
+
+  [[nodiscard]] explicit operator bool() const { return a.data != nullptr; }
+};
+
 /// A matrix with what its product is followed by; without data: absent.
 struct Linear {
   Weight weight;
   const float* bias = nullptr;
+  std::vector<LowRank> adapters = {};  ///< what each adds; none, where no adapter changes it
 
   [[nodiscard]] explicit operator bool() const { return weight.data != nullptr; }
 };

@@ -9,20 +9,19 @@ namespace {
 Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
                Input& input) {
   const Matrix middle = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.size);
-  if (ffn.cutoff) {
+  if (ffn.cutoff || (ffn.gated && is_adapted(pass, weights.up, input.x.rows))) {
     const Matrix both = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.up_dim());
     const Matrix gates = both.columns(0, ffn.size);
     const Matrix up = both.columns(ffn.size, ffn.size);
-    pass.backend.linear(input, weights.up.weight, {.bias = weights.up.bias}, both);
-    pass.backend.keep_largest(*ffn.cutoff, gates);
+    multiply(pass, input, weights.up, both);
+    if (ffn.cutoff) pass.backend.keep_largest(*ffn.cutoff, gates);
     pass.backend.scale(gates, ffn.activation, up);
     return up;
   }
   if (ffn.gated) {
     pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
   } else {
-    pass.backend.linear(input, weights.up.weight,
-                        {.bias = weights.up.bias, .activation = ffn.activation}, middle);
+    multiply_and_activate(pass, input, weights.up, ffn.activation, middle);
   }
   if (weights.xielu != nullptr) pass.backend.xielu(weights.xielu, middle);
   return middle;
@@ -31,8 +30,7 @@ Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForward
 void narrow(const Pass& pass, const FeedForwardWeights& weights, const Matrix& middle,
             OutputMode output, const Matrix& out) {
   Input input{.x = middle};
-  pass.backend.linear(input, weights.down.weight, {.bias = weights.down.bias, .output = output},
-                      out);
+  multiply(pass, input, weights.down, out, output);
 }
 
 // The middle of the feed-forward that all tokens use; without data where there is none.

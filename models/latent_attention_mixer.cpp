@@ -19,22 +19,22 @@ LastProduct mix(const Pass& pass, const LatentAttentionWeights& attention, Input
   Matrix gates;
   if (attention.gate) {
     gates = pass.rows_in(pass.memory.steps, config.n_heads);
-    backend.linear(input, attention.gate.weight, {}, gates);
+    multiply(pass, input, attention.gate, gates);
   }
-  backend.linear(input, attention.kv.weight, {.bias = attention.kv.bias}, kept);
+  multiply(pass, input, attention.kv, kept);
   renormalize(backend, attention.kv_norm, kept.columns(config.rope_dim, config.kv_rank));
   if (attention.q_down) {
     const Matrix latents = pass.rows_in(pass.memory.latents, config.q_rank);
-    backend.linear(input, attention.q_down.weight, {.bias = attention.q_down.bias}, latents);
+    multiply(pass, input, attention.q_down, latents);
     renormalize(backend, attention.q_norm, latents);
     input = {.x = latents};
   }
-  backend.linear(input, attention.q.weight, {}, queries);
+  multiply(pass, input, attention.q, queries);
   backend.latent_attention(view_of_group(pass.batch, layer.group), queries,
                            rotations(pass, config.rope), attention.heads, layer, attention.rule,
                            latent_qkv, latent_sums, sums);
   if (attention.gate) backend.scale(gates, Activation::sigmoid, sums);
-  return {backend, {.x = sums}, attention.out};
+  return {pass, {.x = sums}, attention.out};
 }
 
 }  // namespace faststream

@@ -11,7 +11,7 @@ void augment(const Pass& pass, const LaurelWeights& weights, const Input& input,
     pass.backend.norm(input.x, {}, output, out);
   });
   stream.add({.before = {}, .after = weights.norm, .stream = {}},
-             LastProduct{pass.backend, {.x = low}, weights.out});
+             LastProduct{pass, {.x = low}, weights.out});
   stream.scale(weights.factor);
 }
 

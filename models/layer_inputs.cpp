@@ -45,7 +45,7 @@ void LayerInputs::add(int64_t n, const LayerInputWeights& weights, Stream& strea
   pass_.backend.linear(input, weights.gate.weight, {.activation = weights.activation}, gate);
   const Matrix own = last_.data != nullptr ? last_ : all_.columns(n * gate.cols, gate.cols);
   pass_.backend.scale(own, Activation::none, gate);
-  stream.add_to_others(weights.norms, LastProduct{pass_.backend, {.x = gate}, weights.out});
+  stream.add_to_others(weights.norms, LastProduct{pass_, {.x = gate}, weights.out});
 }
 
 }  // namespace faststream

@@ -10,27 +10,11 @@
 #include "backend/backend.h"
 #include "models/activations.h"
 #include "models/decoder_weights.h"
+#include "models/pass.h"
 #include "models/stream.h"
 #include "models/tables.h"
 
 namespace faststream {
-
-/// What mixers work with in a step.
-struct Pass {
-  Backend& backend;
-  const Activations& memory;
-  const BatchView& batch;
-  LayerMemory layers;
-
-  /// Rows of all tokens of the step, of so many columns, in one of the activations.
-  [[nodiscard]] Matrix rows_in(const Matrix& activation, int64_t columns) const {
-    return activation.first_rows(batch.n_tokens).columns(0, columns);
-  }
-  /// The same, one after the other.
-  [[nodiscard]] Matrix without_gaps(const Matrix& activation, int64_t columns) const {
-    return {activation.data, activation.dtype, batch.n_tokens, columns};
-  }
-};
 
 /// out [rows, hidden] f32 = or += what product(output, out) gives, or, where ranks share it, what
 /// it gives on all of them together.

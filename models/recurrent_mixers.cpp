@@ -54,7 +54,7 @@ Matrix by_head(const Matrix& rows, int64_t size) {
 template <typename Config>
 Matrix project(const Pass& pass, const RecurrentWeights<Config>& mixer, Input& input) {
   const Matrix projected = pass.rows_in(pass.memory.qkv, mixer.shape.in);
-  pass.backend.linear(input, mixer.in.weight, {.bias = mixer.in.bias}, projected);
+  multiply(pass, input, mixer.in, projected);
   return projected;
 }
 
@@ -64,8 +64,7 @@ template <typename Config>
 Matrix gates_of(const Pass& pass, const RecurrentWeights<Config>& mixer, Input& input) {
   const RecurrentShape& shape = mixer.shape;
   const Matrix all = pass.rows_in(pass.memory.steps, shape.raised + shape.gates);
-  pass.backend.linear(input, mixer.gates.weight, {.bias = mixer.gates.bias},
-                      all.columns(shape.raised, shape.gates));
+  multiply(pass, input, mixer.gates, all.columns(shape.raised, shape.gates));
   return all;
 }
 
@@ -146,7 +145,7 @@ LastProduct mix(const Pass& pass, const DeltaNetWeights& mixer, Input& input) {
     factors = projected.columns(mixer.shape.channels, config.v_dim());
   }
   pass.backend.scale(factors, config.gate, sums);
-  return {pass.backend, {.x = sums}, mixer.out};
+  return {pass, {.x = sums}, mixer.out};
 }
 
 LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input) {
@@ -172,7 +171,7 @@ LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input) 
   if (config.norm_first) normalize_groups();
   pass.backend.scale(projected.columns(mixer.shape.channels, x_dim), config.gate, sums);
   if (!config.norm_first) normalize_groups();
-  return {pass.backend, {.x = sums}, mixer.out};
+  return {pass, {.x = sums}, mixer.out};
 }
 
 LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& input) {
@@ -182,7 +181,7 @@ LastProduct mix(const Pass& pass, const ShortConvolutionWeights& mixer, Input& i
   pass.backend.scale(projected.columns(0, channels), Activation::none, x);
   const Matrix convolved = convolve(pass, mixer, x);
   pass.backend.scale(projected.columns(channels, channels), Activation::none, convolved);
-  return {pass.backend, {.x = convolved}, mixer.out};
+  return {pass, {.x = convolved}, mixer.out};
 }
 
 LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& input) {
@@ -210,7 +209,7 @@ LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& inpu
   renormalize(pass.backend, norm_from(first_c), c);
   pass.backend.scan(pass.batch, x, steps, b, c, mixer.scan, matrices_of(pass, mixer), sums);
   pass.backend.scale(projected.columns(channels, channels), config.gate, sums);
-  return {pass.backend, {.x = sums}, mixer.out};
+  return {pass, {.x = sums}, mixer.out};
 }
 
 LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& input) {
@@ -220,14 +219,14 @@ LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& in
   const Matrix no_gates{nullptr, DType::f32, pass.batch.n_tokens, 0};
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 
-  pass.backend.linear(input, mixer.in.weight, {.activation = config.activation}, qkv);
+  multiply_and_activate(pass, input, mixer.in, config.activation, qkv);
   recur(pass, mixer, qkv.columns(0, dim), qkv.columns(dim, dim), qkv.columns(2 * dim, dim),
         no_gates, sums);
   renormalize(pass.backend, mixer.norm, sums);
   const Matrix factors = qkv.columns(0, dim);  // queries are not read any more
   pass.backend.linear(input, mixer.factors.weight, {}, factors);
   pass.backend.scale(factors, config.gate, sums);
-  return {pass.backend, {.x = sums}, mixer.out};
+  return {pass, {.x = sums}, mixer.out};
 }
 
 }  // namespace faststream

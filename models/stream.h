@@ -4,6 +4,8 @@
 #include "backend/backend.h"
 #include "models/activations.h"
 #include "models/decoder_weights.h"
+#include "models/pass.h"
+#include "models/products.h"
 
 namespace faststream {
 
@@ -14,13 +16,13 @@ inline void renormalize(Backend& backend, const Norm& norm, const Matrix& x) {
 
 /// A branch up to its last product, which may add to the residual stream where it is.
 struct LastProduct {
-  Backend& backend;
+  const Pass& pass;
   Input input;
   const Linear& linear;
 
   /// out [rows, hidden] f32 = or += the branch.
   void operator()(OutputMode output, const Matrix& out) {
-    backend.linear(input, linear.weight, {.bias = linear.bias, .output = output}, out);
+    multiply(pass, input, linear, out, output);
   }
 };
 

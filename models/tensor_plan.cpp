@@ -898,6 +898,8 @@ std::string tensor_name(const TensorId& id) {
   if (is_dense_norm) name += "_norm";
   if (id.member == TensorMember::scales) name += ".scales";
   if (id.member == TensorMember::bias) name += "_bias";
+  if (id.member == TensorMember::adapter_a) name += ".a";
+  if (id.member == TensorMember::adapter_b) name += ".b";
   return name;
 }
 

@@ -120,6 +120,8 @@ enum class TensorMember : uint8_t {
   weights,
   scales,  ///< of a matrix whose format has some
   bias,
+  adapter_a,  ///< of an adapter, what is multiplied first (models/adapter_plan.h)
+  adapter_b,
 };
 
 /// "ffn_down": as tensors of that kind are called in the file, and its inverse.
@@ -140,11 +142,13 @@ struct TensorId {
   TensorMember member = TensorMember::weights;
   bool of_encoder = false;
   int64_t predictor = 0;  ///< of which predictor, counted from 1; 0: of none
+  int64_t adapter = 0;    ///< of which adapter, counted from 1; 0: of none
 
   bool operator==(const TensorId&) const = default;
   bool operator<(const TensorId& other) const {
-    return std::tie(of_encoder, predictor, n, kind, member) <
-           std::tie(other.of_encoder, other.predictor, other.n, other.kind, other.member);
+    return std::tie(of_encoder, predictor, adapter, n, kind, member) <
+           std::tie(other.of_encoder, other.predictor, other.adapter, other.n, other.kind,
+                    other.member);
   }
 };
 
@@ -162,7 +166,7 @@ constexpr TensorId bias_of(TensorId id) {
 }
 
 /// "layers.3.attention_qkv_bias", "encoder.embedding", "predictors.0.hidden_norm": its name in a
-/// model file.
+/// model file; of an adapter, in its own.
 std::string tensor_name(const TensorId& id);
 
 /// The first and the last matrix of a layer's feed-forward, of its experts, or of the one that all

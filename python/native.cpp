@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
@@ -180,6 +181,9 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
   NativeEngine(const std::string& path, const EngineOptions& options) {
     const nb::gil_scoped_release released;
     if (read_config(ModelFile::open(path)).output.none) {
+      if (!options.adapters.empty()) {
+        throw UsageError("--adapters: the model writes no text; leave them out");
+      }
       embedder_ = std::make_shared<Embedder>(path, EmbedderOptions{.device = options.device,
                                                                    .threads = options.threads,
                                                                    .context = options.context});
@@ -235,6 +239,7 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
     dict["context"] = info.context;
     dict["slots"] = info.slots;
     dict["can_chat"] = engine->can_chat();
+    dict["adapters"] = info.adapters;
     return dict;
   }
 
@@ -423,8 +428,11 @@ nb::dict perplexity(const std::string& path, const std::string& text,
 
 EngineOptions engine_options(std::string device, int32_t replicas, int32_t threads, int64_t context,
                              int32_t slots, int64_t kv_tokens, std::string kv, int64_t memory,
-                             int32_t chunk, std::string speculate, std::string chat_template) {
+                             int32_t chunk, std::string speculate, std::string chat_template,
+                             const std::vector<std::pair<std::string, std::string>>& adapters) {
   if (memory < 0) throw UsageError("--memory " + std::to_string(memory) + ": give bytes, or 0");
+  std::vector<AdapterOption> beside;
+  for (const auto& [name, path] : adapters) beside.push_back({.name = name, .path = path});
   return {.device = std::move(device),
           .threads = threads,
           .replicas = replicas,
@@ -435,6 +443,7 @@ EngineOptions engine_options(std::string device, int32_t replicas, int32_t threa
           .kv = std::move(kv),
           .memory = static_cast<size_t>(memory),
           .chunk = chunk,
+          .adapters = std::move(beside),
           .speculate = std::move(speculate),
           .chat_template = std::move(chat_template)};
 }
@@ -463,16 +472,17 @@ NB_MODULE(_native, module) {
       .def(nb::new_([](const std::string& path, std::string device, int32_t replicas,
                        int32_t threads, int64_t context, int32_t slots, int64_t kv_tokens,
                        std::string kv, int64_t memory, int32_t chunk, std::string speculate,
-                       std::string chat_template) {
+                       std::string chat_template,
+                       const std::vector<std::pair<std::string, std::string>>& adapters) {
              return std::make_shared<NativeEngine>(
                  path, engine_options(std::move(device), replicas, threads, context, slots,
                                       kv_tokens, std::move(kv), memory, chunk, std::move(speculate),
-                                      std::move(chat_template)));
+                                      std::move(chat_template), adapters));
            }),
            nb::arg("path"), nb::kw_only(), nb::arg("device"), nb::arg("replicas"),
            nb::arg("threads"), nb::arg("context"), nb::arg("slots"), nb::arg("kv_tokens"),
            nb::arg("kv"), nb::arg("memory"), nb::arg("chunk"), nb::arg("speculate"),
-           nb::arg("chat_template"))
+           nb::arg("chat_template"), nb::arg("adapters"))
       .def("close", &NativeEngine::close)
       .def("info", &NativeEngine::info)
       .def("submit", &NativeEngine::submit, nb::arg("json"), nb::arg("streams"),

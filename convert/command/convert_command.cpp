@@ -3,6 +3,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "convert/adapters/write_adapter.h"
 #include "convert/command/check.h"
 #include "convert/command/show.h"
 #include "convert/huggingface/sentence_transformers.h"
@@ -29,6 +30,11 @@ void convert(const ConvertCommandOptions& options) {
   conversion.threads = options.threads == 0 ? available_threads() : options.threads;
   conversion.check_interrupted = check_interrupted;
   conversion.before_output = catch_interrupts;
+  if (!options.adapter_for.empty()) {
+    const AdapterReport report = write_adapter(conversion, options.adapter_for);
+    if (!options.quiet) print_report(report, std::cerr);
+    return;
+  }
   add_statistics(options, conversion);
   const ConvertReport report = convert_checkpoint(conversion);
   if (!report.chat_template_fault.empty()) print_notice(report.chat_template_fault);

@@ -88,6 +88,14 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(named_file())
       ->allow_extra_args(false)
       ->type_name("DIR");
+  CLI::Option* adapter_for =
+      app.add_option("--adapter-for", options.adapter_for,
+                     "With --lora: write what the adapter adds to MODEL, a file that was made of "
+                     "the same checkpoint, for faststream-run --adapter to run beside it, in place "
+                     "of a model file")
+          ->needs("--lora")
+          ->check(named_file())
+          ->type_name("MODEL");
   app.add_flag("--no-mtp", options.no_mtp,
                "Leave out the heads that predict further tokens (multi-token prediction), which "
                "faststream-run --speculate mtp uses");
@@ -130,6 +138,11 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
   app.add_option("-t,--threads", options.threads, "Threads; default: all")
       ->check(whole_number(1, 1024))
       ->type_name("N");
+  for (const char* of_models :
+       {"--dtype", "--keep-output", "--keep", "--no-mtp", "--activation-bits", "--calibrate",
+        "--imatrix", "--pooling", "--normalize"}) {
+    adapter_for->excludes(app.get_option(of_models));
+  }
   const std::vector<CLI::Option*> of_conversions = app.get_options();
   CLI::Option* check =
       app.add_option(
@@ -138,8 +151,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
              "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --activation-bits "
              "and --tokenizer")
           ->type_name("PATH");
-  for (const char* name :
-       {"CHECKPOINT", "--output", "--calibrate", "--force", "--quiet", "--threads"}) {
+  for (const char* name : {"CHECKPOINT", "--output", "--adapter-for", "--calibrate", "--force",
+                           "--quiet", "--threads"}) {
     check->excludes(app.get_option(name));
   }
   CLI::Option* show =
@@ -162,6 +175,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       "Examples:\n"
       "  faststream-convert Llama-2-7b-hf/ -o llama2-7b.bin --dtype int8\n"
       "  faststream-convert Llama-2-7b-hf/ --lora my-adapter/ -o mine.bin --dtype int8\n"
+      "  faststream-convert Llama-2-7b-hf/ --lora bot/ --adapter-for llama2-7b.bin -o bot.bin\n"
       "  faststream-convert llama-3.2-1b-q8_0.gguf -o llama.bin\n"
       "  faststream-convert stories260K.bin -o stories.bin --tokenizer tok512.bin\n"
       "  faststream-convert --check SmolLM2-135M-Instruct.Q4_1.gguf\n"

@@ -53,8 +53,10 @@ void TensorStream::read_rows(const Source& source, int64_t first, int64_t count,
   scratch.values.resize(static_cast<size_t>(count * cols));
   const std::span<float> values = scratch.values;
   if (part.values != nullptr) {
-    const auto begin = part.values->begin() + (part.first_row + first) * cols;
-    std::copy_n(begin, values.size(), values.begin());
+    for (int64_t i = 0; i < count; ++i) {
+      std::copy_n(part.values->begin() + source_row(part, first + i) * cols, cols,
+                  values.begin() + i * cols);
+    }
   } else if (source.tensor == nullptr) {
     std::ranges::fill(values, 0.0F);
   } else if (part.transposed) {

@@ -157,9 +157,9 @@ struct TensorStream::Job {
   std::vector<Norms> norms;
 };
 
-TensorStream::TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool)
+TensorStream::TensorStream(const Checkpoint& source, Append append, ThreadPool& pool)
     : source_(source),
-      writer_(writer),
+      append_(std::move(append)),
       pool_(pool),
       rotate_(portable_kernels().hadamard),
       scratch_(static_cast<size_t>(pool.size())) {}
@@ -284,8 +284,8 @@ TensorStream::Norms TensorStream::add(const TensorPlan& plan, std::span<const Te
 }
 
 void TensorStream::flush() {
-  writer_.append(pending_);
-  writer_.append(pending_scales_);
+  append_(pending_);
+  append_(pending_scales_);
   pending_.clear();
   pending_scales_.clear();
 }

@@ -14,7 +14,6 @@
 #include "convert/source_model.h"
 #include "convert/weights/input_metric.h"
 #include "convert/weights/quantize.h"
-#include "model_file/model_writer.h"
 #include "models/tensor_plan.h"
 #include "support/thread_pool.h"
 
@@ -24,8 +23,11 @@ namespace faststream::convert {
 /// them writes the block before; memory is two blocks and a scratch area for each thread.
 class TensorStream {
  public:
-  /// All three must outlive the stream.
-  TensorStream(const Checkpoint& source, ModelWriter& writer, ThreadPool& pool);
+  /// Takes the bytes of a file, in their order. Any thread may call it, one at a time.
+  using Append = std::function<void(std::span<const std::byte> bytes)>;
+
+  /// Source and pool must outlive the stream.
+  TensorStream(const Checkpoint& source, Append append, ThreadPool& pool);
 
   /// What came of a quantized tensor; zeros for others.
   using Norms = RowError;
@@ -100,7 +102,7 @@ class TensorStream {
   [[nodiscard]] std::string where(const Job& job, const Source& source) const;
 
   const Checkpoint& source_;
-  ModelWriter& writer_;
+  Append append_;
   ThreadPool& pool_;
   void (*rotate_)(const float* row, int64_t n, float* to);
   std::vector<Scratch> scratch_;           // one for each thread

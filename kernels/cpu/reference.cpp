@@ -555,6 +555,15 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
+  void activate(Activation activation, const Matrix& m) override {
+    require_matrix(m, m.rows, m.cols, "activate: m is not a float matrix");
+    for (int64_t r = 0; r < m.rows; ++r) {
+      for (int64_t c = 0; c < m.cols; ++c) {
+        set(m, r, c, static_cast<float>(activated(get(m, r, c), activation)));
+      }
+    }
+  }
+
   void xielu(const float* numbers, const Matrix& m) override {
     require_matrix(m, m.rows, m.cols, "xielu: m is not a float matrix");
     const double beta = numbers[2];

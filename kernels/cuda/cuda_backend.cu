@@ -234,6 +234,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
   }
 
   const cudaStream_t stream = launched_stream();  // of the GPU that events are then made on
+  step_kernel_.collect(batch.adapter_tokens.empty() && n_noted_ == 0);
   std::byte* host = batches_.fill(bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->empty()) continue;

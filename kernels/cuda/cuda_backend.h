@@ -74,6 +74,7 @@ class CudaBackend final : public Backend {
   void keep_largest(float deviations, const Matrix& m) override;
   void combine(const Matrix& weights, int32_t parts, const Matrix& m) override;
   void match_lengths(const Matrix& like, const Matrix& m) override;
+  void activate(Activation activation, const Matrix& m) override;
   void xielu(const float* numbers, const Matrix& m) override;
   void rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) override;
   void attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,

@@ -17,7 +17,7 @@ import os
 import re
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -49,7 +49,7 @@ SETTINGS: dict[str, str] = {
             "min_tokens top_k top_p min_p repetition_penalty presence_penalty frequency_penalty "
             "no_repeat_ngram seed logit_bias stop stop_tokens ignore_eos special parse_special regex "
             "grammar beams length_penalty early_stopping beam_groups diversity_penalty source_lang "
-            "target_lang n best_of logprobs priority"
+            "target_lang adapter n best_of logprobs priority"
         ).split()
     },
 }
@@ -193,6 +193,8 @@ class Engine:
     device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N"; or several that run
         the model together, "cuda:0,1".
     replicas: so many of the model, each with its part of the devices and of the requests.
+    adapters: files of adapters beside the model (faststream-convert --adapter-for) by names that the
+        setting "adapter" chooses them by; without it the first one is taken, with "" none.
     memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
     Raises Error, with a sentence that says what is wrong and what to do.
     """
@@ -212,6 +214,7 @@ class Engine:
         chunk: int = 0,
         speculate: str = "auto",
         chat_template: str = "",
+        adapters: Mapping[str, str | os.PathLike[str]] | None = None,
     ) -> None:
         try:
             self._native = NativeEngine(
@@ -227,6 +230,7 @@ class Engine:
                 chunk=_whole("chunk", chunk, 31),
                 speculate=_text(speculate),
                 chat_template=_text(chat_template),
+                adapters=[(_text(name), _path(file)) for name, file in (adapters or {}).items()],
             )
         except Error as error:
             raise _in_keywords(error) from None
@@ -244,7 +248,7 @@ class Engine:
 
     @property
     def info(self) -> dict[str, Any]:
-        """device, context, and slots and can_chat or vector_size, scores and pairs."""
+        """device, context, and slots, can_chat and adapters, or vector_size, scores and pairs."""
         return self._native.info()
 
     # Texts.

@@ -25,7 +25,7 @@ _faststream_options() {
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --source-lang --target-lang
         --device --gpus --replicas --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk
-        --speculate
+        --speculate --adapter
         --echo --special --stats
         --batch -o --output --resume --part --unordered --strict --logprobs
         --embed --rank --format
@@ -33,7 +33,7 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep --keep-output --lora --no-mtp --activation-bits
+      echo "-h --help --version -o --output --dtype --keep --keep-output --lora --adapter-for --no-mtp --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;
@@ -42,7 +42,7 @@ _faststream_options() {
         --host --port --unix-socket --tls-cert --tls-key --api-key-file --cors --http-threads --log
         --max-queue --request-timeout --grace --max-connections --max-body
         --device --gpus --replicas --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk --memory
-        --speculate
+        --speculate --adapter
         --chat-template"
       ;;
     faststream-bench)
@@ -81,7 +81,7 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --lora | --check | \
+      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --lora | --adapter-for | --check | \
       --show | --verify | --unix-socket | --tls-cert | --tls-key | --api-key-file)
       _faststream_files
       ;;
@@ -91,7 +91,7 @@ _faststream_value() {
       --diversity-penalty | --gpus | --replicas | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
       --logprobs | --rank | --system | --template-arg | --sequences | --depth | \
       --generate | --repeat | --requests | --rate | --host | --port | --cors | --http-threads | \
-      --max-queue | --request-timeout | --grace | --max-connections | --max-body | --memory) ;; # a number or a text
+      --max-queue | --request-timeout | --grace | --max-connections | --max-body | --memory | --adapter) ;; # a number or a text
     *) return 1 ;;
   esac
 }

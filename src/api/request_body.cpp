@@ -122,6 +122,7 @@ struct Key {
 constexpr Key kKeys[] = {
     {"prompt", [](const JsonView& v, Request& r) { r.prompt = prompt(v); }},
     {"logit_bias", [](const JsonView& v, Request& r) { r.sampling.logit_bias = logit_biases(v); }},
+    {"adapter", [](const JsonView& v, Request& r) { r.adapter = v.as<std::string>(); }},
     {"stop", [](const JsonView& v, Request& r) { r.stop = texts(v); }},
     {"stop_tokens", [](const JsonView& v, Request& r) { r.stop_tokens = token_ids(v); }},
     {"ignore_eos", [](const JsonView& v, Request& r) { r.ignore_eos = v.as<bool>(); }},

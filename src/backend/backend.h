@@ -544,6 +544,9 @@ class Backend {
   /// factors may serve all.
   virtual void scale(const Matrix& factors, Activation activation, const Matrix& m) = 0;
 
+  /// m [rows, n] act: each element x becomes activation(x), which is none of gates alone.
+  virtual void activate(Activation activation, const Matrix& m) = 0;
+
   /// m [rows, n] act: each element x becomes max(0, x - (mean + deviations · standard deviation)),
   /// both of its row's elements: about the largest ones stay (Gemma 3n).
   virtual void keep_largest(float deviations, const Matrix& m) = 0;

@@ -15,6 +15,20 @@ void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position,
   rope_lengths.push_back(rope_length);
 }
 
+void Batch::set_adapter(int32_t adapter) {
+  const auto add = [adapter](std::vector<AdapterRows>& all, int32_t first, int32_t end) {
+    if (first == end) return;
+    const bool goes_on = !all.empty() && all.back().adapter == adapter &&
+                         all.back().first + all.back().count == first;
+    if (!goes_on) all.push_back({.adapter = adapter, .first = first});
+    all.back().count += end - first;
+  };
+  const int32_t first = query_start[query_start.size() - 2];
+  const auto first_logit = std::ranges::lower_bound(logit_rows, first) - logit_rows.begin();
+  add(adapter_tokens, first, n_tokens());
+  add(adapter_logits, static_cast<int32_t>(first_logit), n_logits());
+}
+
 BatchView measure(const Batch& batch) {
   BatchView view;
   view.host = &batch;

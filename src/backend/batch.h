@@ -17,6 +17,13 @@ constexpr int32_t pages_for(int64_t tokens) {
   return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
 }
 
+/// Rows of sequences that follow each other and have the same adapter.
+struct AdapterRows {
+  int32_t adapter = 0;  ///< counted from 0
+  int32_t first = 0;
+  int32_t count = 0;
+};
+
 /// The tokens of any number of sequences packed into one [tokens, hidden] matrix without padding,
 /// some sequences in prefill (several tokens), some in decode (one token). Host memory.
 ///
@@ -45,6 +52,9 @@ struct Batch {
   std::vector<int32_t> state_from;
   std::vector<int32_t> state_to;
   std::vector<int32_t> state_border;
+  /// Of sequences with an adapter: their tokens, and their rows of logits.
+  std::vector<AdapterRows> adapter_tokens;
+  std::vector<AdapterRows> adapter_logits;
   int32_t max_pages = 0;         ///< columns of page_table
   int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
   int32_t max_source_pages = 0;  ///< columns of source_pages
@@ -52,6 +62,10 @@ struct Batch {
   /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
   /// each token or sequence, but pages, logit_rows, segments and sources.
   void add_sequence(std::span<const int32_t> new_tokens, int32_t position, int32_t rope_length = 0);
+
+  /// The sequence that was added last, whose rows of logits are in logit_rows, has this adapter,
+  /// counted from 0.
+  void set_adapter(int32_t adapter);
 
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }

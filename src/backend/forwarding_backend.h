@@ -113,6 +113,11 @@ class ForwardingBackend : public Backend {
     backend_->scale(factors, activation, m);
     after("scale");
   }
+  void activate(Activation activation, const Matrix& m) override {
+    before("activate");
+    backend_->activate(activation, m);
+    after("activate");
+  }
   void keep_largest(float deviations, const Matrix& m) override {
     before("keep_largest");
     backend_->keep_largest(deviations, m);

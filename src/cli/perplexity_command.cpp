@@ -37,6 +37,7 @@ void perplexity_command(const PerplexityOptions& options) {
   std::optional<LoadedModel> reference;
   if (!options.against.empty()) {
     engine.kv = {};         // the truth
+    engine.adapters = {};   // which are for other weights
     engine.link = nullptr;  // other processes run one model at a time
     reference.emplace(options.against, engine, kPerplexityStepTokens);
   }

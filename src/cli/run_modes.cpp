@@ -58,6 +58,7 @@ struct OptionUse {
 // The options of request_settings() that are not here are for what generates, and say how.
 constexpr OptionUse kOptionUses[] = {
     {"--model", kComputing | kTokenize},
+    {"--adapter", kGenerating | kPerplexity},
     {"--prompt", kPrompt | kTokenize | kChat | kEncoding},
     {"--file", kPrompt | kTokenize | kChat | kEncoding},
     {"--parse-special", kGenerating | kTokenize, Idle::told},

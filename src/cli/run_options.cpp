@@ -196,6 +196,7 @@ Examples:
   faststream-run -m nllb.bin -p "Good morning." --source-lang eng_Latn --target-lang fra_Latn
   faststream-run -m llama.bin -p "How many tokens?" --tokenize
   faststream-run -m llama.bin --batch prompts.jsonl -o answers.jsonl --resume
+  faststream-run -m llama.bin --adapter bot=bot.bin --adapter poet=poet.bin --batch prompts.jsonl
   faststream-run -m llama.bin --chat --system "Answer briefly." --session talk.json
   faststream-run -m minilm.bin --embed --batch texts.txt --format npy -o vectors.npy
   faststream-run -m reranker.bin --rank "How tall is it?" --batch answers.txt

@@ -30,6 +30,7 @@ class BeamSearch final : public SequenceGroup {
   [[nodiscard]] size_t n_sequences() const override;
   [[nodiscard]] const std::vector<int32_t>& tokens(size_t i) const override;
   [[nodiscard]] std::span<const int32_t> source() const override { return rules_.source; }
+  [[nodiscard]] int32_t adapter() const override { return rules_.adapter; }
   [[nodiscard]] SamplingRow sampling_row(size_t i) const override;
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override;
   std::string_view write() override;

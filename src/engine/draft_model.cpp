@@ -84,7 +84,7 @@ Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
   Sequence& sequence = text->second;
   if (is_new) sequence = model_.runner->begin(n_tokens);
   const bool fits = n_tokens + kMostProposed <= model_.info.context &&
-                    !model_.config.outgrows(sequence.rope_length, n_tokens + kMostProposed);
+                    !model_.config.outgrows(sequence.kind.rope_length, n_tokens + kMostProposed);
   while (fits && sequence.n_cached < n_tokens - 1) {
     const int32_t n =
         std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);

@@ -35,8 +35,9 @@ struct EngineInfo {
   double load_seconds = 0;
   size_t weight_bytes = 0;
   size_t kv_bytes = 0;
-  int64_t kv_layers = 0;       ///< that keep keys and values
-  int64_t kv_in_eight = 0;     ///< of them, those with the format of EngineOptions::kv
+  int64_t kv_layers = 0;                   ///< that keep keys and values
+  int64_t kv_in_eight = 0;                 ///< of them, those with the format of EngineOptions::kv
+  std::vector<std::string> adapters = {};  ///< by name, as EngineOptions has them
   int64_t source_context = 0;  ///< tokens of a prompt where the model has an encoder, else 0;
                                ///< then `context` is of answers
   // What the makers of the model recommend:

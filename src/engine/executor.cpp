@@ -14,13 +14,14 @@ CacheBounds bounds_of(const RunnerLimits& limits) {
           .step_tokens = limits.batch.max_tokens};
 }
 
-DeviceExecutor::DeviceExecutor(const ModelFile& file, const ModelConfig& config, Backend& backend,
+DeviceExecutor::DeviceExecutor(const ModelFiles& files, const ModelConfig& config, Backend& backend,
                                const RunnerLimits& limits,
                                const std::function<void(size_t)>& progress)
     : config_(config), backend_(backend), limits_(limits) {
-  ModelConfig whole = read_config(file);
+  ModelConfig whole = read_config(files.model);
   whole.predictors = config.predictors;
-  weights_ = load_weights(file, whole, backend, progress, config.rank);
+  whole.adapters = config.adapters;
+  weights_ = load_weights(files, whole, backend, progress, config.rank);
   model_ = make_model(config_, weights_, backend, limits.batch);
   allocate_memory();
 }

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/batch.h"
+#include "engine/adapter_file.h"
 #include "engine/layer_cache.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -67,9 +68,9 @@ class Executor {
 /// One device's.
 class DeviceExecutor final : public Executor {
  public:
-  /// Loads what `config`'s rank has of the weights. config: of the file, or a share_of() it. `file`
+  /// Loads what `config`'s rank has of the weights. config: of the files, or a share_of() it. Files
   /// and `backend` must outlive this. `progress` may be empty.
-  DeviceExecutor(const ModelFile& file, const ModelConfig& config, Backend& backend,
+  DeviceExecutor(const ModelFiles& files, const ModelConfig& config, Backend& backend,
                  const RunnerLimits& limits, const std::function<void(size_t)>& progress);
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }

@@ -26,6 +26,7 @@ namespace faststream {
 struct GenerationRules {
   std::vector<int32_t> source;  ///< where the model has an encoder; the prompt begins the answer
   std::vector<int32_t> prompt;
+  int32_t adapter = 0;      ///< counted from 1, as TextKind has it; 0: none
   SamplingParams sampling;  ///< with its seed
   BeamParams search;
   int32_t n_best = 1;  ///< texts that a beam search returns
@@ -159,6 +160,7 @@ class SampleGroup final : public SequenceGroup {
     return text_.tokens();
   }
   [[nodiscard]] std::span<const int32_t> source() const override { return text_.rules().source; }
+  [[nodiscard]] int32_t adapter() const override { return text_.rules().adapter; }
   [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
     return text_.sampling_row();
   }

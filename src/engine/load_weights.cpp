@@ -4,11 +4,14 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <utility>
 #include <vector>
 
+#include "models/adapter_plan.h"
 #include "models/shares.h"
 #include "models/tensor_plan.h"
+#include "support/error.h"
 
 namespace faststream {
 namespace {
@@ -56,36 +59,17 @@ struct Placement {
   Places places;
 };
 
-Placement place_tensors(const ModelFile& file, const ModelConfig& config, RankPlace rank) {
-  Placement placement{.source = weights_to_load(file, config), .places = {}};
-  WeightSource& source = placement.source;
-  const uint64_t first = source.offset;
-  std::map<TensorId, TensorPlan> share;  // as the rank's description has them
-  if (rank.count > 1) {
-    for (TensorPlan& plan : tensor_plan(share_of(config, rank))) share[plan.id] = std::move(plan);
-  }
-  for (const TensorPlan& plan : tensor_plan(config)) {
-    const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
-    uint64_t& place = placement.places[plan.id] = tensor.offset - first;
-    if (rank.count == 1) continue;
-    const size_t slices = source.slices.size();
-    const bool is_whole = share.at(plan.id).shape == plan.shape;
-    add_slices(plan, is_whole ? SplitRule{} : plan.split, tensor.offset - first, rank, source);
-    place = source.slices[slices].to;
-  }
-  return placement;
-}
+// Tensors of a file that are to be loaded, as its description has them and as the rank's does.
+struct Planned {
+  std::vector<TensorPlan> whole;
+  std::vector<TensorPlan> share;
+};
 
-}  // namespace
-
-ModelConfig read_config(const ModelFile& file) {
-  return config_from_json(file.section("model"), file.name());
-}
-
-WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config) {
+// From the first tensor that is not u8 to the last of those that are planned.
+WeightSource range_of(const ModelFile& file, std::span<const TensorPlan> plans) {
   WeightSource source = file.weights();
   uint64_t end = source.offset;
-  for (const TensorPlan& plan : tensor_plan(config)) {
+  for (const TensorPlan& plan : plans) {
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
     end = std::max(end, tensor.offset + tensor.bytes);
   }
@@ -93,18 +77,87 @@ WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config) {
   return source;
 }
 
-WeightLookup load_weights(const ModelFile& file, const ModelConfig& config, Backend& backend,
+Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace rank) {
+  Placement placement{.source = range_of(file, planned.whole), .places = {}};
+  WeightSource& source = placement.source;
+  const uint64_t first = source.offset;
+  std::map<TensorId, const TensorPlan*> share;
+  for (const TensorPlan& plan : planned.share) share[plan.id] = &plan;
+  for (const TensorPlan& plan : planned.whole) {
+    const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
+    uint64_t& place = placement.places[plan.id] = tensor.offset - first;
+    if (rank.count == 1) continue;
+    const size_t slices = source.slices.size();
+    const bool is_whole = share.at(plan.id)->shape == plan.shape;
+    add_slices(plan, is_whole ? SplitRule{} : plan.split, tensor.offset - first, rank, source);
+    place = source.slices[slices].to;
+  }
+  return placement;
+}
+
+// Of the model's file, then of each adapter's.
+std::vector<Placement> place_all(const ModelFiles& files, const ModelConfig& config,
+                                 RankPlace rank) {
+  const ModelConfig share = rank.count > 1 ? share_of(config, rank) : ModelConfig{};
+  const auto planned = [&](auto plan) {
+    return Planned{plan(config), rank.count > 1 ? plan(share) : std::vector<TensorPlan>{}};
+  };
+  std::vector<Placement> all;
+  all.push_back(place_tensors(files.model, planned(tensor_plan), rank));
+  for (size_t n = 0; n < files.adapters.size(); ++n) {
+    const auto of_adapter = [n](const ModelConfig& of) {
+      return adapter_plan(of, of.adapters.at(n), static_cast<int64_t>(n) + 1);
+    };
+    all.push_back(place_tensors(files.adapters[n], planned(of_adapter), rank));
+  }
+  return all;
+}
+
+}  // namespace
+
+ModelConfig read_config(const ModelFile& file) {
+  if (is_adapter_file(file)) {
+    throw Error(file.name() + ": is an adapter; give it beside its model, as --adapter NAME=FILE");
+  }
+  return config_from_json(file.section("model"), file.name());
+}
+
+ModelConfig config_of_files(const ModelFiles& files) {
+  ModelConfig config = without_predictors(read_config(files.model));
+  for (const ModelFile& adapter : files.adapters) {
+    config.adapters.push_back(read_adapter(adapter, files.model, config));
+  }
+  return config;
+}
+
+WeightSource weights_to_load(const ModelFile& file, const ModelConfig& config) {
+  return range_of(file, tensor_plan(config));
+}
+
+WeightLookup load_weights(const ModelFiles& files, const ModelConfig& config, Backend& backend,
                           const std::function<void(size_t)>& progress, RankPlace rank) {
-  Placement placement = place_tensors(file, config, rank);
-  backend.expect_products(config.weight_format, placement.source.size());
-  const std::byte* base = backend.load_weights(placement.source, progress);
-  return [base, places = std::move(placement.places)](const TensorId& id) {
+  std::vector<Placement> placements = place_all(files, config, rank);
+  backend.expect_products(config.weight_format, placements.front().source.size());
+  std::vector<std::pair<const std::byte*, Places>> loaded;
+  size_t before = 0;
+  for (Placement& placement : placements) {
+    const auto told = [&](size_t done) { progress(before + done); };
+    const std::byte* base = backend.load_weights(
+        placement.source, progress ? std::function<void(size_t)>(told) : nullptr);
+    before += placement.source.size();
+    loaded.emplace_back(base, std::move(placement.places));
+  }
+  return [loaded = std::move(loaded)](const TensorId& id) {
+    const auto& [base, places] = loaded.at(static_cast<size_t>(id.adapter));
     return base + places.at(id);
   };
 }
 
-size_t bytes_to_load(const ModelFile& file, const ModelConfig& config, RankPlace rank) {
-  return place_tensors(file, config, rank).source.size();
+size_t bytes_to_load(const ModelFiles& files, const ModelConfig& config, RankPlace rank) {
+  size_t bytes = 0;
+  for (const Placement& placement : place_all(files, config, rank))
+    bytes += placement.source.size();
+  return bytes;
 }
 
 }  // namespace faststream

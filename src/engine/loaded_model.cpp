@@ -1,13 +1,16 @@
 #include "engine/loaded_model.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "backend/batch.h"
 #include "engine/default_sampling.h"
 #include "engine/kv_groups.h"
 #include "engine/load_weights.h"
 #include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream {
 
@@ -22,6 +25,36 @@ void require_text(const ModelFile& file, const ModelConfig& config) {
   const bool scores = config.pooling && config.pooling->scores;
   throw Error(file.name() + ": is an encoder, which writes no text; run it with " +
               (scores ? "--rank" : "--embed"));
+}
+
+std::vector<ModelFile> open_adapters(const std::vector<AdapterOption>& adapters,
+                                     const ModelConfig& config) {
+  std::vector<ModelFile> files;
+  std::set<std::string> names;
+  if (adapters.size() > kMostAdapters) {
+    throw UsageError("--adapter: a model takes " + std::to_string(kMostAdapters) +
+                     " adapters at most");
+  }
+  for (const auto& [name, path] : adapters) {
+    const std::string option = "--adapter " + printable(name);
+    if (name.empty() || printable(name) != name) {
+      throw UsageError("--adapter: " + in_quotes(name) + " is no name; give NAME=FILE");
+    }
+    if (!names.insert(name).second) {
+      throw UsageError(option + ": is given twice; give each adapter a name of its own");
+    }
+    if (config.encoder) {
+      throw UsageError(option + ": models with an encoder take no adapters beside them; merge it " +
+                       "with faststream-convert --lora");
+    }
+    if (std::filesystem::is_directory(path)) {
+      throw UsageError(option + ": " + path +
+                       " is a folder; make a file of it with faststream-convert CHECKPOINT " +
+                       "--lora " + path + " --adapter-for MODEL -o FILE");
+    }
+    files.push_back(ModelFile::open(path));
+  }
+  return files;
 }
 
 KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
@@ -58,8 +91,11 @@ std::vector<ModelConfig> find_predictors(const ModelFile& file, const Ranks& ran
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
                          int32_t max_logits)
     : ModelOnDevice(path, options.check_interrupted),
+      adapters(open_adapters(options.adapters, config)),
       prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer, options.check_interrupted)) {
   require_text(file, config);
+  const ModelFiles files(file, adapters);
+  if (!adapters.empty()) config = config_of_files(files);
   answers = find_answer_rules(file, config);
   const KvFormat kv = choose_kv_format(options.kv, config, file.name());
   EngineOptions wanted = options;
@@ -79,11 +115,11 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     return runner_limits(plan);
   };
   place(ranks->device().device, ranks->device().threads,
-        bytes_to_load(file, config, ranks->place()), options.load_progress,
+        bytes_to_load(files, config, ranks->place()), options.load_progress,
         [&](const auto& progress) {
           if (options.wrap_backend) backend = options.wrap_backend(std::move(backend));
           runner = std::make_unique<Runner>(
-              ranks->load(file, config, *backend, options.exact_sums, choose_limits, progress));
+              ranks->load(files, config, *backend, options.exact_sums, choose_limits, progress));
         });
   if (speculation.only_where_exact && !backend->attends_in_one_order()) speculation = {};
   proposed_tokens = plan.proposed_tokens;
@@ -100,6 +136,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .kv_layers = static_cast<int64_t>(kv_layers(config).size()),
           .kv_in_eight = kv == KvFormat::plain ? 0 : n_layers_of_format(config, runner->kv_type()),
           .sampling = default_sampling(file)};
+  for (const AdapterOption& adapter : options.adapters) info.adapters.push_back(adapter.name);
   if (!answers) return;
   info.source_context = plan.source;
   info.sampling.no_repeat_ngram = answers->no_repeat_ngram;

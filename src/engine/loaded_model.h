@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/answer_rules.h"
 #include "engine/engine.h"
@@ -27,6 +28,10 @@ struct LoadedModel : ModelOnDevice {
   /// Engine's constructor does.
   LoadedModel(const std::filesystem::path& path, const EngineOptions& options, int32_t max_logits);
 
+  /// What texts have of which nothing else is said, as TextKind has it.
+  [[nodiscard]] int32_t default_adapter() const { return adapters.empty() ? 0 : 1; }
+
+  std::vector<ModelFile> adapters;                    ///< files, in the order of info.adapters
   std::shared_ptr<const Tokenizer> prompt_tokenizer;  ///< of what it reads; most often the same
   std::optional<AnswerRules> answers;                 ///< where the model has an encoder
   std::unique_ptr<Ranks> ranks;
@@ -35,6 +40,11 @@ struct LoadedModel : ModelOnDevice {
   std::unique_ptr<Runner> runner;
   EngineInfo info;
 };
+
+/// The files of adapters. Throws UsageError when their names are not all different and printable,
+/// or the model takes no adapters; Error when one is no sound file.
+std::vector<ModelFile> open_adapters(const std::vector<AdapterOption>& adapters,
+                                     const ModelConfig& config);
 
 /// The format that EngineOptions::kv names. Throws UsageError when it is none, or no layer of the
 /// model takes it.

@@ -190,12 +190,12 @@ MtpDrafter::Text& MtpDrafter::text_of(const ProcessedTokens& tokens) {
 
 void MtpDrafter::begin(Text& text, const ProcessedTokens& tokens) {
   const std::span<const int32_t> next = next_tokens(*tokens.group);
-  text.sequence = runner_.begin(static_cast<int64_t>(next.size()) + 1);
+  text.sequence = runner_.begin(static_cast<int64_t>(next.size()) + 1, tokens.group->adapter());
   text.begin = tokens.first;
   if (tokens.first == 0 || !prefix_sharing_) return;
   SequenceCaches& caches = runner_.caches();
   const SequenceCaches::Prefix prefix =
-      caches.find(next.first(static_cast<size_t>(tokens.first)), text.sequence.rope_length);
+      caches.find(next.first(static_cast<size_t>(tokens.first)), text.sequence.kind);
   if (prefix.n_tokens() + kMostStandIns < tokens.first) return;
   caches.start(text.sequence, prefix, [&](const PageCopy& copy) {
     runner_.copy_pages({&copy, 1});

@@ -6,11 +6,18 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace faststream {
 
 class Backend;
 class RankLink;
+
+/// An adapter that runs beside a model.
+struct AdapterOption {
+  std::string name;  ///< that requests choose it by
+  std::string path;  ///< of its file, made by faststream-convert --adapter-for
+};
 
 /// Of an Engine.
 struct EngineOptions {
@@ -40,6 +47,8 @@ struct EngineOptions {
   /// Prompt tokens (4 or more) that a step takes beside running sequences at most; 0: only the
   /// time that the step takes limits them.
   int32_t chunk = 0;
+  /// Beside the model: requests that say nothing have the first one.
+  std::vector<AdapterOption> adapters = {};
   bool prefix_sharing = true;  ///< keep and share the KV cache of common prefixes
   /// Has several tokens of a text in a step where that is faster, which changes no text: "lookup"
   /// proposes what followed where the end of the text stood before, "draft=FILE" what another model

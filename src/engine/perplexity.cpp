@@ -60,7 +60,7 @@ class Measurement {
   void run(const std::vector<int32_t>& window, const std::function<void()>& between) {
     const size_t predicted = window.size() - 1;
     const auto length = static_cast<int64_t>(predicted);
-    Sequence sequence = model_.runner->begin(length);
+    Sequence sequence = model_.runner->begin(length, model_.default_adapter());
     Sequence reference_sequence;
     if (reference_ != nullptr) reference_sequence = reference_->runner->begin(length);
     for (size_t first = 0; first < predicted; first += kPerplexityStepTokens) {
@@ -137,7 +137,8 @@ std::vector<float> score_tokens(LoadedModel& model, std::span<const int32_t> tok
   const auto vocab = static_cast<size_t>(model.config.vocab);
   const BatchLimits& limits = model.runner->limits().batch;
   const auto most = static_cast<size_t>(std::min(limits.max_logits, limits.max_tokens));
-  Sequence sequence = model.runner->begin(static_cast<int64_t>(tokens.size()) - 1);
+  Sequence sequence =
+      model.runner->begin(static_cast<int64_t>(tokens.size()) - 1, model.default_adapter());
   std::vector<double> log_probabilities;
   try {
     while (scores.size() + 1 < tokens.size()) {

@@ -35,7 +35,7 @@ void PrefixCache::clear() {
   roots_.clear();
 }
 
-PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, int32_t kind) const {
+PrefixCache::Match PrefixCache::find(std::span<const int32_t> tokens, const TextKind& kind) const {
   Match match;
   const auto root = roots_.find(kind);
   if (root == roots_.end()) return match;
@@ -73,7 +73,7 @@ void PrefixCache::hold(std::span<const int32_t> pages) {
 }
 
 void PrefixCache::insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
-                         int32_t kind, const Adopt& adopt) {
+                         const TextKind& kind, const Adopt& adopt) {
   if (tokens.empty()) return;
   Node* node = &roots_[kind];
   node->kind = kind;

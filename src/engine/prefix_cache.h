@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/page_pool.h"
+#include "engine/sequence.h"
 
 namespace faststream {
 
@@ -42,7 +43,7 @@ class PrefixCache {
     [[nodiscard]] int32_t n_tokens() const;
   };
   /// Holds nothing: what it names may go with the next evict().
-  [[nodiscard]] Match find(std::span<const int32_t> tokens, int32_t kind = 0) const;
+  [[nodiscard]] Match find(std::span<const int32_t> tokens, const TextKind& kind = {}) const;
 
   /// Holds the pages of a match once more, for a sequence; marks them as used.
   void hold(std::span<const int32_t> pages);
@@ -53,8 +54,8 @@ class PrefixCache {
   /// Remembers the pages of a sequence: `tokens` are those whose keys and values are in `pages`.
   /// Where the same tokens are cached in other pages, those stay: the sequence adopts whole ones,
   /// which changes `pages`, or what is below its own is not remembered.
-  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages, int32_t kind = 0,
-              const Adopt& adopt = {});
+  void insert(std::span<const int32_t> tokens, std::span<const int32_t> pages,
+              const TextKind& kind = {}, const Adopt& adopt = {});
 
   /// Forgets a page without pages below it that only the cache holds, and hands it to the caller,
   /// held once.
@@ -76,7 +77,7 @@ class PrefixCache {
   struct Node {
     Node* parent = nullptr;  // of a tree's first pages its root, which has none and no page
     int32_t page = -1;
-    int32_t kind = 0;  // of a root
+    TextKind kind = {};  // of a root
     uint64_t last_used = 0;
     Children children = {};
     Children::iterator place = {};  // in the parent's children
@@ -88,7 +89,7 @@ class PrefixCache {
   void drop_leaf(Node& node) { leaves_.erase({node.last_used, &node}); }
 
   PagePool* pool_;
-  std::map<int32_t, Node> roots_;  // by kind; each has pages
+  std::map<TextKind, Node> roots_;  // each has pages
   std::unordered_map<int32_t, Node*> by_page_;
   std::set<std::pair<uint64_t, Node*>> leaves_;  // by last use; roots are none
   uint64_t clock_ = 0;

@@ -72,6 +72,7 @@ void visit_members(SomeBatch& batch, Visit visit) {
                        &batch.state_to, &batch.state_border}) {
     visit(*values);
   }
+  for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);
   for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages}) visit(*number);
 }
 

@@ -57,13 +57,13 @@ struct Orders {
 RankPlace place_of(const RankLink& link) { return {link.rank(), link.count()}; }
 
 // Ranks whose devices are the same share what is free there.
-RankFigures exchange_figures(RankLink& link, const ModelFile& file, const ModelConfig& config,
+RankFigures exchange_figures(RankLink& link, const ModelFiles& files, const ModelConfig& config,
                              const Backend& backend, const std::string& device) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   const Report own{.device = stable_hash(std::string(host.data()) + ' ' + device),
                    .free_bytes = backend.free_memory(),
-                   .weight_bytes = bytes_to_load(file, config, place_of(link))};
+                   .weight_bytes = bytes_to_load(files, config, place_of(link))};
   const std::span<const std::byte> all = link.gather(bytes_of_value(own));
   std::vector<Report> reports(static_cast<size_t>(link.count()));
   std::memcpy(reports.data(), all.data(), all.size());
@@ -77,12 +77,12 @@ RankFigures exchange_figures(RankLink& link, const ModelFile& file, const ModelC
   return figures;
 }
 
-std::unique_ptr<DeviceExecutor> load_share(RankLink& link, const ModelFile& file,
+std::unique_ptr<DeviceExecutor> load_share(RankLink& link, const ModelFiles& files,
                                            const ModelConfig& config, Backend& backend,
                                            const Orders& orders,
                                            const std::function<void(size_t)>& progress) {
   backend.join(link, orders.sums);
-  auto executor = std::make_unique<DeviceExecutor>(file, share_of(config, place_of(link)), backend,
+  auto executor = std::make_unique<DeviceExecutor>(files, share_of(config, place_of(link)), backend,
                                                    orders.limits, progress);
   backend.synchronize();
   link.gather({});  // all have loaded theirs
@@ -95,25 +95,41 @@ std::string memory_of(const Backend& backend, const std::string& device) {
 }
 
 // What threads of a process share.
-struct SharedFile {
-  const ModelFile* file = nullptr;
+struct SharedFiles {
+  const ModelFiles* files = nullptr;
 };
 
-// Which model rank 0 opens: of threads of a process the file itself, else its path.
-Bytes name_model(const RankLink& link, const ModelFile& file) {
-  const SharedFile shared{&file};
-  const std::string path = std::filesystem::absolute(file.name()).string();
-  const std::span<const std::byte> name =
-      link.is_in_process() ? bytes_of_value(shared) : std::as_bytes(std::span(path));
-  return {name.begin(), name.end()};
+// Which files rank 0 opens: of threads of a process these themselves, else their paths, each behind
+// which there is a NUL.
+Bytes name_files(const RankLink& link, const ModelFiles& files) {
+  const SharedFiles shared{&files};
+  std::string paths;
+  const auto add = [&paths](const ModelFile& file) {
+    paths += std::filesystem::absolute(file.name()).string() + '\0';
+  };
+  add(files.model);
+  for (const ModelFile& adapter : files.adapters) add(adapter);
+  const std::span<const std::byte> names =
+      link.is_in_process() ? bytes_of_value(shared) : std::as_bytes(std::span(paths));
+  return {names.begin(), names.end()};
 }
 
-void follow_model(RankLink& link, const RankDevice& device, const ModelFile& file) {
-  const ModelConfig config = without_predictors(read_config(file));
+std::vector<ModelFile> open_files(std::span<const std::byte> paths) {
+  std::vector<ModelFile> files;
+  for (const std::byte* at = paths.data(); at < paths.data() + paths.size();) {
+    const std::string path(reinterpret_cast<const char*>(at));
+    files.push_back(ModelFile::open(path));
+    at += path.size() + 1;
+  }
+  return files;
+}
+
+void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files) {
+  const ModelConfig config = config_of_files(files);
   const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
-  exchange_figures(link, file, config, *backend, memory_of(*backend, device.device));
+  exchange_figures(link, files, config, *backend, memory_of(*backend, device.device));
   const auto orders = value_of<Orders>(link.listen());
-  const auto executor = load_share(link, file, config, *backend, orders, nullptr);
+  const auto executor = load_share(link, files, config, *backend, orders, nullptr);
   follow(*executor, link);
   backend->synchronize();
 }
@@ -154,10 +170,10 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       const Bytes message = link.listen();
       if (message.empty()) return;
       if (link.is_in_process()) {
-        follow_model(link, device, *value_of<SharedFile>(message).file);
+        follow_model(link, device, *value_of<SharedFiles>(message).files);
       } else {
-        const std::string path(reinterpret_cast<const char*>(message.data()), message.size());
-        follow_model(link, device, ModelFile::open(path));
+        const std::vector<ModelFile> files = open_files(message);
+        follow_model(link, device, {files.front(), std::span(files).subspan(1)});
       }
     }
   } catch (const std::exception& error) {
@@ -221,19 +237,19 @@ std::string Ranks::describe(const Backend& backend) const {
   return backend.description() + ", " + std::to_string(link_->count()) + " ranks";
 }
 
-std::unique_ptr<Executor> Ranks::load(const ModelFile& file, const ModelConfig& config,
+std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig& config,
                                       Backend& backend, bool exact,
                                       const ChooseLimits& choose_limits,
                                       const std::function<void(size_t)>& progress) {
   if (link_ == nullptr) {
     const RankFigures figures{.free_bytes = backend.free_memory(),
-                              .weight_bytes = bytes_to_load(file, config)};
-    return std::make_unique<DeviceExecutor>(file, config, backend, choose_limits(config, figures),
+                              .weight_bytes = bytes_to_load(files, config)};
+    return std::make_unique<DeviceExecutor>(files, config, backend, choose_limits(config, figures),
                                             progress);
   }
-  link_->tell(name_model(*link_, file));
+  link_->tell(name_files(*link_, files));
   const RankFigures figures =
-      exchange_figures(*link_, file, config, backend, memory_of(backend, device().device));
+      exchange_figures(*link_, files, config, backend, memory_of(backend, device().device));
   const DType activations = backend.activation_dtype(config.weight_format);
   const int last = link_->count() - 1;
   Orders orders{.limits = choose_limits(share_of(config, {last, link_->count()}), figures)};
@@ -241,7 +257,7 @@ std::unique_ptr<Executor> Ranks::load(const ModelFile& file, const ModelConfig& 
   if (!exact && activations != DType::f32) orders.sums = DType::bf16;
   link_->tell(bytes_of_value(orders));
   return std::make_unique<RankedExecutor>(
-      load_share(*link_, file, config, backend, orders, progress), *link_);
+      load_share(*link_, files, config, backend, orders, progress), *link_);
 }
 
 }  // namespace faststream

@@ -11,6 +11,7 @@
 
 #include "backend/backend.h"
 #include "backend/rank_link.h"
+#include "engine/adapter_file.h"
 #include "engine/executor.h"
 #include "engine/memory_plan.h"
 #include "model_file/model_file.h"
@@ -64,11 +65,11 @@ class Ranks {
   /// "CUDA 0 (...), 2 ranks".
   [[nodiscard]] std::string describe(const Backend& backend) const;
 
-  /// Has all ranks open the file and load their shares. backend: rank 0's, on device(). exact: sums
-  /// over ranks are of float32 throughout. progress: of rank 0; may be empty. Throws Error where a
-  /// rank cannot. File and backend must outlive the executor.
-  std::unique_ptr<Executor> load(const ModelFile& file, const ModelConfig& config, Backend& backend,
-                                 bool exact, const ChooseLimits& choose_limits,
+  /// Has all ranks open the files and load their shares. backend: rank 0's, on device(). exact:
+  /// sums over ranks are of float32 throughout. progress: of rank 0; may be empty. Throws Error
+  /// where a rank cannot. Files and backend must outlive the executor.
+  std::unique_ptr<Executor> load(const ModelFiles& files, const ModelConfig& config,
+                                 Backend& backend, bool exact, const ChooseLimits& choose_limits,
                                  const std::function<void(size_t)>& progress);
 
  private:

@@ -9,6 +9,8 @@
 #include "engine/perplexity.h"
 #include "engine/speculation.h"
 #include "support/machine.h"
+#include "support/name_list.h"
+#include "support/printable.h"
 #include "support/random_seed.h"
 #include "text/tool_calls.h"
 
@@ -174,6 +176,19 @@ ChatText Replica::write(const ChatPrompt& prompt) const {
   return chat_template().write(as_text);
 }
 
+int32_t Replica::adapter_number(const std::optional<std::string>& name) const {
+  const std::vector<std::string>& names = model_.info.adapters;
+  if (!name) return names.empty() ? 0 : 1;
+  if (name->empty()) return 0;
+  const auto found = std::ranges::find(names, *name);
+  if (found != names.end()) return static_cast<int32_t>(found - names.begin()) + 1;
+  std::string known;
+  for (const std::string& each : names) add_name(known, each);
+  throw UsageError(
+      "\"adapter\" is " + in_quotes(*name) + ", but beside the model there " +
+      (known.empty() ? "is none; give it with --adapter NAME=FILE" : "is only " + known));
+}
+
 std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
   std::optional<Request> kept;
   if (keeps) kept = request;
@@ -217,6 +232,7 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
     throw UsageError("only models with an encoder are told languages; leave them out");
   }
   check_fits({.tokens = static_cast<int64_t>(rules.asked().size()), .is_counted = true});
+  rules.adapter = adapter_number(request.adapter);
   rules.search = request.search;
   rules.n_best = request.n;
   rules.sampling = request.sampling;

@@ -102,6 +102,8 @@ class Replica {
   void check_slots(int32_t beams) const;
   void check_answer_fits(const GenerationRules& rules) const;
   [[nodiscard]] std::string room_advice() const;
+  /// As TextKind has it. Throws UsageError when there is none of that name.
+  [[nodiscard]] int32_t adapter_number(const std::optional<std::string>& name) const;
   /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
   [[nodiscard]] int64_t context_for(const GenerationRules& rules) const;
 

@@ -48,6 +48,8 @@ struct Request {
   /// the names that the model has for them; none: its own defaults.
   std::optional<std::string> source_language = {};
   std::optional<std::string> target_language = {};
+  /// By name, of EngineInfo::adapters; none: the first, if there are some; "": the model without.
+  std::optional<std::string> adapter = {};
   bool ignore_eos = false;  ///< go on after an end-of-sequence token
   /// The text has special tokens' spellings, the last one's included. Else those of
   /// tool_call_marks() (text/tool_calls.h) alone, in conversations with tools.

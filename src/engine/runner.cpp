@@ -39,10 +39,10 @@ Runner::Runner(std::unique_ptr<Executor> executor)
       caches_(cache_kinds(config(), kv_type()), bounds_of(limits()), limits().n_modest_pages),
       n_kv_groups_(static_cast<int32_t>(kv_groups(config(), kv_type()).size())) {}
 
-Runner::Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
+Runner::Runner(const ModelFiles& files, Backend& backend, const RunnerLimits& limits,
                const std::function<void(size_t)>& progress)
-    : Runner(std::make_unique<DeviceExecutor>(file, without_predictors(read_config(file)), backend,
-                                              limits, progress)) {}
+    : Runner(std::make_unique<DeviceExecutor>(files, config_of_files(files), backend, limits,
+                                              progress)) {}
 
 void Runner::read_sources(std::span<Source* const> sources) {
   batch_ = Batch{};
@@ -145,9 +145,12 @@ void Runner::pack(std::span<const NewTokens> inputs) {
       tokens = joined;
     }
     batch_.add_sequence(tokens, input.sequence->n_cached - input.n_tokens(),
-                        input.sequence->rope_length);
+                        input.sequence->kind.rope_length);
     for (int32_t n = input.n_logits(); n > 0; --n) {
       batch_.logit_rows.push_back(batch_.n_tokens() - n);
+    }
+    if (const int32_t adapter = input.sequence->kind.adapter; adapter > 0) {
+      batch_.set_adapter(adapter - 1);
     }
     batch_.max_pages =
         std::max(batch_.max_pages, static_cast<int32_t>(input.sequence->pages.size()));

@@ -24,8 +24,8 @@ namespace faststream {
 /// sequences, another may do for others what needs no device.
 class Runner {
  public:
-  /// Loads the weights. `file` and `backend` must outlive the runner. `progress` may be empty.
-  Runner(const ModelFile& file, Backend& backend, const RunnerLimits& limits,
+  /// Loads the weights. Files and `backend` must outlive the runner. `progress` may be empty.
+  Runner(const ModelFiles& files, Backend& backend, const RunnerLimits& limits,
          const std::function<void(size_t)>& progress);
   /// Of what an executor has loaded already.
   explicit Runner(std::unique_ptr<Executor> executor);
@@ -40,9 +40,9 @@ class Runner {
   /// Bytes of all caches on each rank.
   [[nodiscard]] size_t kv_bytes() const { return executor_->kv_bytes(); }
 
-  /// A sequence, without pages, of a text that begins with n_tokens.
-  [[nodiscard]] Sequence begin(int64_t n_tokens) const {
-    return {.rope_length = config().rope_length(n_tokens)};
+  /// A sequence, without pages, of a text that begins with n_tokens. adapter: as TextKind has it.
+  [[nodiscard]] Sequence begin(int64_t n_tokens, int32_t adapter = 0) const {
+    return {.kind = {.rope_length = config().rope_length(n_tokens), .adapter = adapter}};
   }
   /// Has the encoder read sources, all different, of limits().batch.max_tokens tokens together at
   /// most, as one batch. Throws Error when there are more, or a token id is out of range.

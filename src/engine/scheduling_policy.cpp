@@ -66,7 +66,10 @@ SchedulingPolicy::~SchedulingPolicy() {
 }
 
 void SchedulingPolicy::add(Entry& entry) {
-  if (!entry.has_tokens) entry.rope_length = config_.rope_length(text_length(entry));
+  if (!entry.has_tokens) {
+    entry.kind = {.rope_length = config_.rope_length(text_length(entry)),
+                  .adapter = entry.group->adapter()};
+  }
   waiting_.insert(&entry);
   n_waiting_ += entry.group->width();
 }

@@ -64,7 +64,7 @@ struct SchedulerEntry {
   /// scheduler's, as all that follows.
   std::vector<Sequence> sequences = {};
   bool has_tokens = false;         ///< the group has accepted some
-  int32_t rope_length = 0;         ///< of its sequences
+  TextKind kind = {};              ///< of its sequences
   bool has_offered = false;        ///< has been asked for proposals
   int32_t n_proposing = 0;         ///< tokens, in the step that is planned
   const StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight
@@ -214,6 +214,7 @@ class SchedulingPolicy {
   void begin_part(Entry& entry, bool is_decode);
   NewTokens& add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);
   void end_part();
+  void order_by_adapter();
   int32_t take_pages(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
   void give_slots(Entry& entry, std::span<const int32_t> parents);

@@ -33,12 +33,12 @@ std::span<const int32_t> cacheable(const SchedulerEntry& entry) {
 void SchedulingPolicy::begin_outgrown_again() {
   for (size_t i = 0; i < running_.size();) {
     Entry& entry = *running_[i];
-    if (entry.step != nullptr || !config_.outgrows(entry.rope_length, text_length(entry))) {
+    if (entry.step != nullptr || !config_.outgrows(entry.kind.rope_length, text_length(entry))) {
       ++i;
       continue;
     }
     leave(entry, true);
-    entry.rope_length = config_.rope_length(text_length(entry));
+    entry.kind.rope_length = config_.rope_length(text_length(entry));
     add(entry);
   }
 }
@@ -84,7 +84,7 @@ void SchedulingPolicy::admit() {
 // What the caches know of an entry.
 SequenceCaches::Prefix SchedulingPolicy::find_prefix(const Entry& entry) const {
   if (!limits_.prefix_sharing) return {};
-  return caches_.find(cacheable(entry), entry.rope_length);
+  return caches_.find(cacheable(entry), entry.kind);
 }
 
 // Whether a running sequence is computing so much more of the entry's prefix than the caches
@@ -96,7 +96,7 @@ bool SchedulingPolicy::prefix_is_coming(const Entry& entry) const {
   return std::any_of(running_.begin(), running_.end(), [&](const Entry* other) {
     const bool is_in_prompt =
         pending(*other, 0) > 1 || (other->step != nullptr && !other->has_tokens);
-    if (!is_in_prompt || other->rope_length != entry.rope_length) return false;
+    if (!is_in_prompt || other->kind != entry.kind) return false;
     const std::span<const int32_t> theirs = wanted_tokens(*other, 0);
     const auto end = std::mismatch(tokens.begin(), tokens.end(), theirs.begin(), theirs.end());
     return end.first - tokens.begin() >= n_cached + kWorthWaiting;
@@ -137,7 +137,7 @@ bool SchedulingPolicy::try_start(Entry& entry, CacheCost& promised) {
 
   entry.sequences.resize(1);
   Sequence& sequence = entry.sequences.front();
-  sequence.rope_length = entry.rope_length;
+  sequence.kind = entry.kind;
   if (!source.empty()) caches_.look_at(sequence, source);
   caches_.start(sequence, prefix, copy_);
   if (entry.cached_tokens < 0) {

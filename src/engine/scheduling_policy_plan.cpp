@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   choose_proposals();
   plan_decode();
   plan_prefill();
+  order_by_adapter();
   const int32_t n_proposed = step_->n_proposed(step_->parts);
   const bool has_prompts = step_->n_tokens(step_->parts, false) > 0;
   step_->n_speculating =
@@ -144,7 +146,8 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
 // No more tokens than the text has before it is rotated otherwise.
 ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
   ProposalOffer offer = entry.group->offer();
-  while (offer.most > 0 && config_.outgrows(entry.rope_length, text_length(entry) + offer.most)) {
+  while (offer.most > 0 &&
+         config_.outgrows(entry.kind.rope_length, text_length(entry) + offer.most)) {
     --offer.most;
   }
   return offer;
@@ -276,6 +279,25 @@ void SchedulingPolicy::end_part() {
   part.n_inputs = step_->inputs.size() - part.first_input;
   part.n_copies = step_->copies.size() - part.first_copy;
   if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
+}
+
+// Brings parts with the same adapter together, so that a step multiplies once with what it adds to
+// a matrix.
+void SchedulingPolicy::order_by_adapter() {
+  const auto adapter_of = [](const Part& part) { return part.entry->kind.adapter; };
+  std::vector<Part>& parts = step_->parts;
+  if (std::ranges::is_sorted(parts, {}, adapter_of)) return;
+  std::ranges::stable_sort(parts, {}, adapter_of);
+  std::vector<NewTokens> inputs;
+  std::vector<PageCopy> copies;
+  for (Part& part : parts) {
+    std::ranges::copy(step_->inputs_of({&part, 1}), std::back_inserter(inputs));
+    std::ranges::copy(step_->copies_of({&part, 1}), std::back_inserter(copies));
+    part.first_input = inputs.size() - part.n_inputs;
+    part.first_copy = copies.size() - part.n_copies;
+  }
+  step_->inputs = std::move(inputs);
+  step_->copies = std::move(copies);
 }
 
 // Pages for a sequence's next n_tokens, or as many as there is room for; returns how many.

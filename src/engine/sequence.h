@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,11 +23,19 @@ struct CacheHold {
   int32_t border = 0;
 };
 
+/// What keys and values depend on besides a text's tokens.
+struct TextKind {
+  int32_t rope_length = 0;  ///< ModelConfig::rope_length() of the text when it began
+  int32_t adapter = 0;      ///< which of the model's it is computed with, counted from 1; 0: none
+
+  auto operator<=>(const TextKind&) const = default;
+};
+
 /// A sequence's place in the caches (SequenceCaches). It holds its pages once each, and what else
 /// the caches have of it, until it is released, which must happen before it goes.
 struct Sequence {
-  int32_t n_cached = 0;     ///< tokens that are in the caches, or that a step adds
-  int32_t rope_length = 0;  ///< ModelConfig::rope_length() of the text when it began
+  int32_t n_cached = 0;  ///< tokens that are in the caches, or that a step adds
+  TextKind kind = {};
   /// Tokens that it has in common with a known text, though the caches lacked something to go on
   /// from there: others will want to, so that a piece of it ends there.
   int32_t branch = 0;

@@ -84,7 +84,8 @@ void SequenceCaches::drop_partial_page(Prefix& prefix, Drop drop) const {
   }
 }
 
-SequenceCaches::Prefix SequenceCaches::find(std::span<const int32_t> tokens, int32_t kind) const {
+SequenceCaches::Prefix SequenceCaches::find(std::span<const int32_t> tokens,
+                                            const TextKind& kind) const {
   Prefix prefix = texts_.find(tokens, kind);
   if (prefix.partial_page >= 0) {
     const int32_t n_tokens = prefix.n_tokens();
@@ -105,8 +106,8 @@ void SequenceCaches::remember(std::span<const int32_t> tokens, Sequence& sequenc
     (void)replace_page(sequence, i, page);
     return true;
   };
-  texts_.insert(tokens.first(static_cast<size_t>(sequence.n_cached)), sequence.pages,
-                sequence.rope_length, adopt);
+  texts_.insert(tokens.first(static_cast<size_t>(sequence.n_cached)), sequence.pages, sequence.kind,
+                adopt);
 }
 
 int32_t SequenceCaches::piece_tokens() const {
@@ -199,7 +200,7 @@ PageCopy SequenceCaches::replace_page(Sequence& sequence, size_t index, int32_t 
 
 Sequence SequenceCaches::fork(const Sequence& sequence) {
   Sequence fork{.n_cached = sequence.n_cached,
-                .rope_length = sequence.rope_length,
+                .kind = sequence.kind,
                 .holds = std::vector<CacheHold>(caches_.size())};
   for (const auto& cache : caches_) cache->fork(sequence, fork);
   return fork;
@@ -214,7 +215,7 @@ void SequenceCaches::release(Sequence& sequence) {
     sequence.holds.clear();
   }
   sequence.n_cached = 0;
-  sequence.rope_length = 0;
+  sequence.kind = {};
 }
 
 void SequenceCaches::begin(Sequence& sequence, int32_t n_new) {

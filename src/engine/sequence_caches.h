@@ -61,7 +61,7 @@ class SequenceCaches {
 
   /// The longest known prefix of a text from which every cache can go on. Holds nothing: what it
   /// names may go when room is made. Texts of different kinds have nothing in common.
-  [[nodiscard]] Prefix find(std::span<const int32_t> tokens, int32_t kind) const;
+  [[nodiscard]] Prefix find(std::span<const int32_t> tokens, const TextKind& kind) const;
   /// Keeps what a sequence has in the caches, its n_cached first tokens, while there is room.
   void remember(std::span<const int32_t> tokens, Sequence& sequence);
   /// Forgets all known texts.

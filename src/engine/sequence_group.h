@@ -34,6 +34,8 @@ class SequenceGroup {
   [[nodiscard]] virtual const std::vector<int32_t>& tokens(size_t i) const = 0;
   /// What all its sequences look at, where the model has an encoder; else empty.
   [[nodiscard]] virtual std::span<const int32_t> source() const = 0;
+  /// Which adapter its sequences have, as TextKind has it.
+  [[nodiscard]] virtual int32_t adapter() const { return 0; }
   /// How its next token is chosen. The edits are valid until the next accept().
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
   /// How many tokens a group that always has one sequence could propose now, no more than it may

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -235,6 +237,16 @@ WeightSource ModelFile::weights() const {
                       uint64_t offset, std::span<std::byte> out) { make(first + offset, out); };
   }
   return source;
+}
+
+uint64_t ModelFile::weights_checksum() const {
+  std::string described;
+  for (const TensorInfo& tensor : impl_->tensors) {
+    if (tensor.dtype == DType::u8) continue;
+    described += tensor.name + ' ' + std::string(dtype_name(tensor.dtype)) + ' ' +
+                 shape_text(tensor.shape) + ' ' + std::to_string(tensor.checksum) + '\n';
+  }
+  return layout::checksum(std::as_bytes(std::span(described)));
 }
 
 void ModelFile::verify() const {

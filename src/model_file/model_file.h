@@ -64,6 +64,10 @@ class ModelFile {
   /// of the last. A tensor's place in it is `tensor.offset - weights().offset`.
   [[nodiscard]] WeightSource weights() const;
 
+  /// The same for files whose weights are the same: of names, types, shapes and checksums of all
+  /// tensors that are not u8.
+  [[nodiscard]] uint64_t weights_checksum() const;
+
   /// Compares every tensor's checksum, and what lies between tensors with zeros: with what the
   /// constructor checks, every byte. Throws Error naming the first tensor that differs, or that
   /// comes after what does.

@@ -3,13 +3,39 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/memory_plan.h"
 #include "engine/ranks.h"
 #include "engine/speculation.h"
 #include "program/option_values.h"
+#include "support/printable.h"
 
 namespace faststream {
+namespace {
+
+void add_adapter_option(CLI::App& app, std::vector<AdapterOption>& adapters) {
+  const auto parse = [&adapters](const CLI::results_t& texts) {
+    for (const std::string& text : texts) {
+      const size_t equals = text.find('=');
+      if (equals == std::string::npos || equals == 0 || equals + 1 == text.size()) {
+        throw CLI::ValidationError("--adapter", in_quotes(text) + " is not NAME=FILE");
+      }
+      adapters.push_back({.name = text.substr(0, equals), .path = text.substr(equals + 1)});
+    }
+    return true;
+  };
+  app.add_option("--adapter", parse,
+                 "A LoRA adapter beside the model, in a file made by faststream-convert "
+                 "--adapter-for, that requests choose by NAME; the first one given is that of "
+                 "requests that choose none (repeatable)")
+      ->group(kDeviceGroup)
+      ->type_name("NAME=FILE")
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->allow_extra_args(false);
+}
+
+}  // namespace
 
 void add_device_options(CLI::App& app, EngineOptions& engine) {
   app.add_option("--device", engine.device,
@@ -79,6 +105,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->type_name("HOW")
       ->check(accepted_by(speculation_from_name))
       ->capture_default_str();
+  add_adapter_option(app, engine.adapters);
 }
 
 }  // namespace faststream

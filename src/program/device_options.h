@@ -11,7 +11,7 @@ namespace faststream {
 
 inline constexpr const char* kDeviceGroup = "Device";
 
-/// Adds those of device, threads and sizes to `app`, bound to `engine`.
+/// Adds those of device, threads, sizes and what runs beside a model to `app`, bound to `engine`.
 void add_device_options(CLI::App& app, EngineOptions& engine);
 
 }  // namespace faststream

@@ -223,7 +223,7 @@ std::string Api::next_id(std::string_view prefix) {
 ServedModel& Api::find_model(std::string_view name, bool writes_text) const {
   for (const auto& model : models_) {
     const bool fits = (model->engine != nullptr) == writes_text;
-    if (name.empty() ? fits : model->name == name) {
+    if (name.empty() ? fits : model->has_name(name)) {
       if (fits) return *model;
       throw RequestError({.status = 400,
                           .message = "the model " + in_quotes(name) +
@@ -277,8 +277,16 @@ void Api::models(const Shared& exchange, const HttpRequest& request) {
     if (model->engine) can("completions");
     if (model->engine && model->engine->can_chat()) can("chat");
     if (model->embedder) can(model->embedder->info().scores ? "rerank" : "embeddings");
-    if (asked == model->name) return exchange->respond(json_response(entry));
-    list.push_back(std::move(entry));
+    list.push_back(entry);
+    if (!model->engine) continue;
+    for (const std::string& adapter : model->engine->info().adapters) {
+      entry["id"] = adapter;
+      entry["parent"] = model->name;
+      list.push_back(entry);
+    }
+  }
+  for (const ordered_json& entry : list) {
+    if (asked == entry.at("id").get<std::string>()) return exchange->respond(json_response(entry));
   }
   if (asked) (void)find_model(*asked, true);
   exchange->respond(json_response({{"object", "list"}, {"data", std::move(list)}}));

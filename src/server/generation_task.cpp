@@ -160,13 +160,15 @@ GenerationTask read_generation_task(std::string_view body, AnswerForm form,
   }
   api::RequestObject object(body, kBody, kBodyAdvice);
   const JsonView options(object.options(), "");
-  task.model = &find_model(options.get<std::string>("model", ""));
-  task.head.model = task.model->name;
+  const auto asked = options.get<std::string>("model", "");
+  task.model = &find_model(asked);
+  task.head.model = asked.empty() ? task.model->name : asked;
   check_prompt_member(object.options(), object.object(), form);
   read_stream_options(options, task);
   const std::vector<json> prompts = take_prompts(object.options());
 
   api::ParsedRequest parsed{.request = task.model->defaults};
+  parsed.request.adapter = task.model->adapter_of(asked);
   api::read_openai_request(options, object.object(), parsed);
   Request& request = parsed.request;
   check_roles(request);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/adapter_file.h"
 #include "engine/load_weights.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -74,6 +75,8 @@ struct OpenModel {
   NamedFile what;
   bool writes_text = true;
   size_t bytes = 0;  // of weights
+  uint64_t weights_checksum = 0;
+  std::vector<AdapterOption> adapters = {};  // that are made for it
 };
 
 OpenModel look_at(const std::string& given) {
@@ -81,9 +84,33 @@ OpenModel look_at(const std::string& given) {
   const ModelFile file = ModelFile::open(model.what.file);
   const ModelConfig config = read_config(file);
   model.writes_text = !config.output.none;
+  model.weights_checksum = file.weights_checksum();
   std::error_code ignored;
   model.bytes = static_cast<size_t>(fs::file_size(model.what.file, ignored));
   return model;
+}
+
+// Gives each adapter to the model that it was made for; one that is for none to the first that
+// writes text, which says so.
+void share_adapters(const std::vector<AdapterOption>& adapters, std::vector<OpenModel>& models) {
+  for (const AdapterOption& adapter : adapters) {
+    for (const OpenModel& model : models) {
+      if (model.what.name != adapter.name) continue;
+      throw UsageError("a model and an adapter have the name " + in_quotes(adapter.name) +
+                       "; give one of them another");
+    }
+    const auto is_for = [&](const OpenModel& model) {
+      std::error_code ignored;
+      return fs::is_regular_file(adapter.path, ignored) &&
+             is_adapter_for(ModelFile::open(adapter.path), model.weights_checksum);
+    };
+    auto found = std::ranges::find_if(models, is_for);
+    if (found == models.end()) found = std::ranges::find_if(models, &OpenModel::writes_text);
+    if (found == models.end()) {
+      throw UsageError("--adapter " + printable(adapter.name) + ": none of the models writes text");
+    }
+    found->adapters.push_back(adapter);
+  }
 }
 
 // What one of the models may take: its weights, and of what all of them leave its part.
@@ -114,6 +141,7 @@ std::unique_ptr<ServedModel> load(const OpenModel& open, EngineOptions engine, i
   std::string device;
   if (open.writes_text) {
     engine.slots_for_search = true;
+    engine.adapters = open.adapters;
     engine.load_progress = progress;
     model->engine = std::make_unique<Engine>(open.what.file, engine);
     const EngineInfo& info = model->engine->info();
@@ -202,6 +230,7 @@ void serve_command(const ServeOptions& options) {
     }
     open.push_back(std::move(model));
   }
+  share_adapters(options.engine.adapters, open);
 
   ConnectionContext context;
   context.limits = options.limits;

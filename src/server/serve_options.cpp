@@ -193,6 +193,7 @@ Examples:
   faststream-serve -m llama.bin
   faststream-serve -m llama.bin -m small=qwen.bin -m minilm.bin --port 9000
   faststream-serve -m llama.bin --host 0.0.0.0 --api-key-file keys.txt --request-timeout 600
+  faststream-serve -m llama.bin --adapter bot=bot.bin --adapter poet=poet.bin
   faststream-serve -m llama.bin --unix-socket /run/faststream/socket --log json
   curl http://127.0.0.1:8080/v1/chat/completions -H "Content-Type: application/json" \
     -d '{"model": "llama", "messages": [{"role": "user", "content": "Hello!"}], "stream": true}')");

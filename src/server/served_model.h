@@ -1,10 +1,13 @@
 // A model that the server has, and what is counted of it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/engine.h"
 #include "server/embed_queue.h"
@@ -23,6 +26,17 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;
   std::unique_ptr<EmbedQueue> embedder;
 
+  /// Whether it is asked for by this name: its own or an adapter's.
+  [[nodiscard]] bool has_name(std::string_view asked) const {
+    return asked == name || (engine && std::ranges::find(engine->info().adapters, asked) !=
+                                           engine->info().adapters.end());
+  }
+  /// Request::adapter of one that asks for this name, of those that it has, or for none: its own is
+  /// the model's without adapters.
+  [[nodiscard]] std::optional<std::string> adapter_of(const std::string& asked) const {
+    if (asked.empty()) return std::nullopt;
+    return asked == name ? "" : asked;
+  }
   /// Whether so many sequences may run and wait, if nothing else does.
   [[nodiscard]] bool could_admit(int64_t n) const { return n <= most_sequences; }
   /// Counts sequences that are to run. False, and none is counted, where too many wait already.

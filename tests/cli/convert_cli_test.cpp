@@ -6,9 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include "cli/run_program.h"
+#include "cli/tiny_adapters.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/effort.h"
 #include "unit/support/file_helpers.h"
@@ -281,6 +283,75 @@ TEST_F(ConvertProgram, LeavesNothingAndExitsWith130WhenInterrupted) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 130);
   EXPECT_EQ(folder_.entries(), 1U);
+}
+
+TEST_F(ConvertProgram, MakesAdaptersThatRunBesideTheModel) {
+  ASSERT_EQ(convert({model_, "-o", out_, "--dtype", "int8", "-q"}).exit_code, 0);
+  write_adapters(folder_, out_);
+  const std::string one = "one=" + std::string(folder_ / "one.bin");
+  const std::string two = "two=" + std::string(folder_ / "two.bin");
+  const auto run = [&](std::vector<std::string> args, const std::string& input = "") {
+    args.insert(args.begin(), {"faststream-run", "-m", out_, "--device", "cpu"});
+    return run_program(args, input);
+  };
+  const std::vector<std::string> prompt = {"-p", "abc", "-n", "20", "--temp", "0", "--ignore-eos"};
+  const auto text_with = [&](std::vector<std::string> args) {
+    args.insert(args.end(), prompt.begin(), prompt.end());
+    const ProgramResult result = run(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.out.substr(0, result.out.size() - 1);
+  };
+  const std::string plain = text_with({});
+  const std::string of_one = text_with({"--adapter", one});
+  const std::string of_two = text_with({"--adapter", two, "--adapter", one});
+  EXPECT_NE(plain, of_one);
+  EXPECT_NE(plain, of_two);
+
+  const std::string line = R"({"prompt":"abc","max_tokens":20,"temperature":0,"ignore_eos":true)";
+  const ProgramResult batch =
+      run({"--adapter", one, "--adapter", two, "--batch", "-"},
+          line + "}\n" + line + R"(,"adapter":"two"})" + "\n" + line + R"(,"adapter":""})" + "\n" +
+              line + R"(,"adapter":"three"})" + "\n");
+  std::istringstream records(batch.out);
+  const auto next = [&] {
+    std::string record;
+    std::getline(records, record);
+    return nlohmann::json::parse(record);
+  };
+  EXPECT_EQ(next().at("text"), of_one);
+  EXPECT_EQ(next().at("text"), of_two);
+  EXPECT_EQ(next().at("text"), plain);
+  EXPECT_NE(next().at("error").get<std::string>().find("\"adapter\" is \"three\""),
+            std::string::npos);
+
+  EXPECT_EQ(run_program({"faststream-convert", "--verify", folder_ / "one.bin"}).exit_code, 0);
+  const ProgramResult shown = run_program({"faststream-convert", "--show", folder_ / "one.bin"});
+  EXPECT_NE(shown.out.find("layers.1.attention_out.b"), std::string::npos) << shown.out;
+  const ProgramResult wrong = run({"--adapter", "one", "-p", "abc"});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_NE(wrong.err.find("\"one\" is not NAME=FILE"), std::string::npos) << wrong.err;
+}
+
+TEST_F(ConvertProgram, MakesAdaptersForModelsOfTheCheckpointAlone) {
+  const std::string other = folder_ / "other.bin";
+  std::filesystem::create_directory(folder_ / "other");
+  TestTensors tensors = tiny_tensors(DType::bf16);
+  tensors.at("model.layers.1.input_layernorm.weight").values[3] = 2;
+  write_hf_folder(folder_ / "other", tiny_config(), tensors);
+  ASSERT_EQ(convert({folder_ / "other", "-o", other, "-q"}).exit_code, 0);
+  ASSERT_EQ(convert({model_, "-o", out_, "-q"}).exit_code, 0);
+  write_adapters(folder_, out_);
+  std::filesystem::remove(out_);
+  const std::string lora = folder_ / "one-lora";
+  expect_failure({model_, "--lora", lora, "--adapter-for", other, "-o", out_}, 1,
+                 "was made of another checkpoint");
+  expect_failure({model_, "--adapter-for", other, "-o", out_}, 2, "--lora");
+  expect_failure({model_, "--lora", lora, "--adapter-for", other, "--dtype", "int8", "-o", out_}, 2,
+                 "--dtype");
+  const ProgramResult run = run_program({"faststream-run", "-m", other, "--adapter",
+                                         "one=" + std::string(folder_ / "one.bin"), "-p", "abc"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_NE(run.err.find("other weights than those of"), std::string::npos) << run.err;
 }
 
 }  // namespace

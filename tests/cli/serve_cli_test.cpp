@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <map>
 #include <set>
 
 #include "cli/http_client.h"
+#include "cli/tiny_adapters.h"
 
 namespace faststream {
 namespace {
@@ -456,6 +459,49 @@ TEST(Serve, SaysWhatIsWrongWithItsOptions) {
   fails({"-m", faststream::demo_model(), "--port", std::to_string(server().port())}, 1,
         "another --host or");
   fails({"-m", faststream::demo_model(), "--memory", "1K", "--device", "cpu"}, 2, "--memory");
+}
+
+TEST(Serve, AnswersWithTheAdapterThatIsAskedFor) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "model");
+  convert::write_hf_folder(folder / "model", convert::tiny_config(),
+                           convert::tiny_tensors(DType::f32));
+  const std::string model = folder / "tiny.bin";
+  ASSERT_EQ(run_program({"faststream-convert", folder / "model", "-o", model, "-q"}).exit_code, 0);
+  convert::write_adapters(folder, model);
+  // Beside the demo, for which they are not made.
+  const Server serving({"-m", model, "--adapter", "one=" + std::string(folder / "one.bin"),
+                        "--adapter", "two=" + std::string(folder / "two.bin")});
+
+  std::map<std::string, json> models;
+  const json list = serving.get("/v1/models").json();
+  for (const json& each : list.at("data")) models[each.at("id")] = each;
+  EXPECT_EQ(models.size(), 4U);
+  EXPECT_EQ(models.at("one").at("parent"), "tiny");
+  EXPECT_FALSE(models.at("tiny").contains("parent"));
+  EXPECT_EQ(serving.get("/v1/models/two").json().at("id"), "two");
+
+  const auto answer = [&](const std::string& members) {
+    return serving
+        .post(
+            "/v1/completions",
+            R"({"prompt":"abc","max_tokens":20,"temperature":0,"ignore_eos":true,)" + members + "}")
+        .json();
+  };
+  const auto text = [&](const std::string& members) {
+    return answer(members).at("choices").at(0).at("text").get<std::string>();
+  };
+  const std::string one = text(R"("model":"one")");
+  const std::string two = text(R"("model":"two")");
+  const std::string plain = text(R"("model":"tiny")");
+  EXPECT_NE(one, two);
+  EXPECT_NE(one, plain);
+  EXPECT_EQ(answer(R"("model":"two")").at("model"), "two");
+  EXPECT_EQ(text(R"("model":"tiny","adapter":"one")"), one);
+  EXPECT_EQ(text(R"("model":"one","adapter":"")"), plain);
+  const HttpAnswer unknown =
+      serving.post("/v1/completions", R"({"model":"tiny","prompt":"abc","adapter":"three"})");
+  EXPECT_TRUE(says(refusal(unknown), "adapter: ", "\"three\"", "one, two"));
 }
 
 }  // namespace

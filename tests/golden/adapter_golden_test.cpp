@@ -8,9 +8,11 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "convert/adapters/write_adapter.h"
 #include "convert/huggingface/hf_folder.h"
 #include "convert/pipeline.h"
 #include "convert/weights/read_values.h"
@@ -68,14 +70,17 @@ class AdapterGoldenTest : public testing::TestWithParam<std::string> {
     return converted_by(options);
   }
 
-  [[nodiscard]] std::vector<float> logits_of(const ModelFile& file) const {
+  [[nodiscard]] std::optional<ModelFile> beside(const ModelFile& model) const;
+
+  // adapter: as TextKind has it.
+  [[nodiscard]] std::vector<float> logits_of(const ModelFiles& files, int32_t adapter = 0) const {
     const auto backend = make_test_backend("reference");
     const auto tokens = static_cast<int32_t>(golden_.tokens.size());
-    Runner runner(file, *backend,
+    Runner runner(files, *backend,
                   RunnerLimits{.n_pages = tokens / kPageTokens + 3,
                                .batch = {.max_tokens = tokens, .max_logits = tokens}},
                   nullptr);
-    Sequence sequence = runner.begin(tokens);
+    Sequence sequence = runner.begin(tokens, adapter);
     runner.step({{{&sequence, golden_.tokens, NewTokens::Logits::all}}});
     return runner.logits();
   }
@@ -118,6 +123,48 @@ TEST_P(AdapterGoldenTest, IsConvertedAsACheckpointOfTheChangedWeightsIs) {
       ASSERT_EQ(bytes.size(), wanted.size()) << tensor.name;
       EXPECT_EQ(std::memcmp(bytes.data(), wanted.data(), bytes.size()), 0) << tensor.name;
     }
+  }
+}
+
+// What the adapters of a variant give beside the model; nothing where they can only be merged.
+std::optional<ModelFile> AdapterGoldenTest::beside(const ModelFile& model) const {
+  ConvertOptions options;
+  options.checkpoint = golden_.folder;
+  options.adapters = adapters_;
+  options.tokenizer = tokenizer_;
+  options.output = folder_ / "adapter.bin";
+  options.force = true;
+  options.threads = 2;
+  const std::string refusal = error_of([&] { write_adapter(options, model.name()); });
+  if (refusal.empty()) return ModelFile::open(options.output);
+  EXPECT_TRUE(says(refusal, golden_.folder.filename().string(), "beside a model", "--lora"));
+  EXPECT_FALSE(fs::exists(options.output)) << "of a refused one nothing is left";
+  return std::nullopt;
+}
+
+TEST_P(AdapterGoldenTest, GivesThePackagesLogitsBesideTheModel) {
+  const ModelFile model = converted(golden_.folder, {});
+  const std::optional<ModelFile> adapter = beside(model);
+  const std::set<std::string> run = {"fused", "gpt2", "llama", "patterns", "text_model", "two"};
+  EXPECT_EQ(adapter.has_value(), run.contains(golden_.folder.filename().string()));
+  if (!adapter) return;
+  const ModelFiles files(model, {&*adapter, 1});
+  EXPECT_LT(distance(logits_of(files, 1), golden_.logits), 2e-5);
+  const std::vector<float> without = logits_of(model);
+  EXPECT_EQ(logits_of(files, 0), without) << "of sequences that have none";
+}
+
+// Where matrices are balanced and rotated, too: rounding apart, as which the merged weights'
+// differs from the model's.
+TEST_P(AdapterGoldenTest, IsNearTheMergedModelBesideAQuantizedOne) {
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
+    const std::vector<float> merged = logits_of(converted(golden_.folder, adapters_, format));
+    const ModelFile model = converted(golden_.folder, {}, format);
+    const std::optional<ModelFile> adapter = beside(model);
+    if (!adapter) return;
+    const double of_adapter = distance(logits_of({model, {&*adapter, 1}}, 1), golden_.logits);
+    EXPECT_LT(of_adapter, 2 * distance(merged, golden_.logits) + 0.01) << format_name(format);
+    EXPECT_LT(of_adapter, distance(logits_of(model), golden_.logits) / 4) << format_name(format);
   }
 }
 

@@ -399,6 +399,8 @@ struct Kernels {
   void (*scan)(const ScanTask&);
   /// m *= activation(factors), of n elements each.
   void (*scale)(const float* factors, Activation activation, int64_t n, float* m);
+  /// x = activation(x).
+  void (*activate)(Activation activation, int64_t n, float* x);
   /// x = cap · tanh(x / cap).
   void (*soft_cap)(float cap, int64_t n, float* x);
   void (*attention)(const AttentionTask&);

@@ -262,6 +262,7 @@ inline Kernels vector_kernels() {
   kernels.recur = recur;
   kernels.scan = scan;
   kernels.scale = scale;
+  kernels.activate = activate_row;
   kernels.soft_cap = soft_cap;
   kernels.xielu = xielu;
   kernels.attention = attend;

@@ -377,6 +377,31 @@ TEST_P(BackendOps, MatchLengthsMakesRowsAsLargeAsOthers) {
   }
 }
 
+TEST_P(BackendOps, ActivateGivesWhatProductsAreFollowedBy) {
+  for (const DType type : activation_types()) {
+    for (const int64_t cols : {1, 20, 259}) {
+      const HostTensor m = random_tensor(random_, type, 3, cols, 5, 4);
+      for (const Activation activation :
+           {Activation::none, Activation::silu, Activation::gelu, Activation::gelu_tanh,
+            Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid}) {
+        const DeviceTensor wanted(*reference_, m);
+        reference_->activate(activation, wanted.matrix());
+        const HostTensor want = wanted.fetch();
+        for (const auto& backend : backends_) {
+          const DeviceTensor device(*backend, m);
+          backend->activate(activation, device.matrix());
+          expect_near(
+              device.fetch(), want,
+              [&](int64_t r, int64_t c) {
+                return (unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 2e-6;
+              },
+              backend->description() + ": activate");
+        }
+      }
+    }
+  }
+}
+
 TEST_P(BackendOps, XieluFulfilsItsFormula) {
   HostTensor numbers(DType::f32, 1, kXieluNumbers);
   for (int64_t i = 0; i < kXieluNumbers; ++i)

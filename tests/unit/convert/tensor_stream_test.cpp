@@ -34,7 +34,8 @@ class TensorParts : public testing::Test {
     ModelWriter writer(folder_ / "m.bin", nlohmann::json::object(), {{"t", DType::f32, shape}},
                        true);
     ThreadPool pool(2);
-    TensorStream stream(checkpoint, writer, pool);
+    TensorStream stream(
+        checkpoint, [&](std::span<const std::byte> bytes) { writer.append(bytes); }, pool);
     stream.add({.name = "t", .shape = shape}, parts, {}, nullptr, [](uint64_t) {});
     stream.flush();
     writer.finish();
@@ -143,7 +144,8 @@ TEST(Fp8Blocks, AreDecodedWithTheFactorOfTheirBlock) {
     ModelWriter writer(folder / "m.bin", nlohmann::json::object(), {{"t", DType::f32, shape}},
                        true);
     ThreadPool pool(1);
-    TensorStream stream(checkpoint, writer, pool);
+    TensorStream stream(
+        checkpoint, [&](std::span<const std::byte> bytes) { writer.append(bytes); }, pool);
     stream.add({.name = "t", .shape = shape}, std::vector{part}, {}, nullptr, [](uint64_t) {});
     stream.flush();
     writer.finish();

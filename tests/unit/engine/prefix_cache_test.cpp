@@ -91,22 +91,22 @@ TEST(PrefixCache, KeepsTextsOfDifferentKindsApart) {
   const std::vector<int32_t> pages = take(pool, 40);
   const std::vector<int32_t> other_pages = take(pool, 40);
   cache.insert(text, pages);
-  EXPECT_EQ(cache.find(text, 7).n_tokens(), 0);
-  cache.insert(text, other_pages, 7);
+  EXPECT_EQ(cache.find(text, {7}).n_tokens(), 0);
+  cache.insert(text, other_pages, {7});
   EXPECT_EQ(cache.find(text).pages, std::vector<int32_t>{pages[0]});
-  EXPECT_EQ(cache.find(text, 7).pages, std::vector<int32_t>{other_pages[0]});
+  EXPECT_EQ(cache.find(text, {7}).pages, std::vector<int32_t>{other_pages[0]});
   release(pool, pages);
   release(pool, other_pages);
 
   // Each kind's pages go by themselves, and it may come again.
   EXPECT_TRUE(cache.make_room(6));
   EXPECT_EQ(cache.find(text).n_tokens(), 0);
-  EXPECT_EQ(cache.find(text, 7).n_tokens(), 40);
+  EXPECT_EQ(cache.find(text, {7}).n_tokens(), 40);
   EXPECT_TRUE(cache.make_room(8));
-  EXPECT_EQ(cache.find(text, 7).n_tokens(), 0);
+  EXPECT_EQ(cache.find(text, {7}).n_tokens(), 0);
   const std::vector<int32_t> again = take(pool, 40);
-  cache.insert(text, again, 7);
-  EXPECT_EQ(cache.find(text, 7).n_tokens(), 40);
+  cache.insert(text, again, {7});
+  EXPECT_EQ(cache.find(text, {7}).n_tokens(), 40);
   release(pool, again);
 }
 

@@ -120,7 +120,7 @@ TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
   step(sequence, 40);  // past the end of the second page
   caches_.remember(text, sequence);
   caches_.release(sequence);
-  const auto find = [&](size_t n) { return caches_.find(std::span(text).first(n), 0); };
+  const auto find = [&](size_t n) { return caches_.find(std::span(text).first(n), {}); };
   EXPECT_EQ(find(90).n_tokens(), 72) << "as far as the text came, within a page";
   EXPECT_EQ(find(71).n_tokens(), 64) << "not to the middle of what came";
   EXPECT_EQ(find(50).n_tokens(), 32);
@@ -134,7 +134,7 @@ TEST_F(SequenceCachesTest, FindATextAsFarAsEachOfThemHasIt) {
     caches_.release(sequence);
   }
   caches_.forget_texts();
-  EXPECT_EQ(caches_.find(text, 0).n_tokens(), 0);
+  EXPECT_EQ(caches_.find(text, {}).n_tokens(), 0);
   EXPECT_EQ(caches_.pages().n_free(), kCachePages);
 }
 
@@ -148,7 +148,7 @@ TEST_F(SequenceCachesTest, GoOnWithinACopyOfAPage) {
   caches_.release(first);
   std::vector<Sequence> two(2);
   for (Sequence& sequence : two) {
-    caches_.start(sequence, caches_.find(text, 0), [](const PageCopy&) {});
+    caches_.start(sequence, caches_.find(text, {}), [](const PageCopy&) {});
     EXPECT_EQ(sequence.n_cached, 40);
     EXPECT_NE(states_.states_of(sequence).from, 0);
     caches_.remember(text, sequence);  // the page is the first one's until it writes to it
@@ -170,7 +170,7 @@ TEST_F(SequenceCachesTest, KeepAStateWhereTextsBranch) {
   caches_.remember(first, sequence);
   caches_.release(sequence);
 
-  caches_.start(sequence, caches_.find(second, 0), [](const PageCopy&) {});
+  caches_.start(sequence, caches_.find(second, {}), [](const PageCopy&) {});
   EXPECT_EQ(sequence.n_cached, 0);
   EXPECT_EQ(sequence.branch, 32) << "a piece is to end here";
   step(sequence, 32);
@@ -178,10 +178,10 @@ TEST_F(SequenceCachesTest, KeepAStateWhereTextsBranch) {
   step(sequence, 48);
   caches_.remember(second, sequence);
   caches_.release(sequence);
-  EXPECT_EQ(caches_.find(second, 0).n_tokens(), 80) << "below the first one's page";
+  EXPECT_EQ(caches_.find(second, {}).n_tokens(), 80) << "below the first one's page";
   second[40] = 98;
-  EXPECT_EQ(caches_.find(second, 0).n_tokens(), 32);
-  EXPECT_EQ(caches_.find(first, 0).n_tokens(), 80);
+  EXPECT_EQ(caches_.find(second, {}).n_tokens(), 32);
+  EXPECT_EQ(caches_.find(first, {}).n_tokens(), 80);
 }
 
 // There are two states more than two sequences need.
@@ -199,11 +199,11 @@ TEST_F(SequenceCachesTest, ForgetStatesInsideOfTextsFirst) {
   };
   process(text_of(0), {64});
   process(text_of(1000), {32, 32, 32});
-  EXPECT_EQ(caches_.find(text_of(1000), 0).n_tokens(), 96);
+  EXPECT_EQ(caches_.find(text_of(1000), {}).n_tokens(), 96);
   const size_t kept = states_.n_snapshots();
   for (int n = 0; n < 3; ++n) process(text_of(2000 + n), {32});
   EXPECT_GT(states_.n_snapshots(), kept);
-  EXPECT_EQ(caches_.find(text_of(1000), 0).n_tokens(), 96) << "the last one stays";
+  EXPECT_EQ(caches_.find(text_of(1000), {}).n_tokens(), 96) << "the last one stays";
 }
 
 TEST(CacheKinds, SayWhatMemoryTheyTake) {

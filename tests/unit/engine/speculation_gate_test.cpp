@@ -16,14 +16,14 @@ struct Device {
 };
 
 // Texts of which each proposed token fits with this likelihood.
-struct Texts {
+struct LikelyTexts {
   int32_t n = 1;
   double acceptance = 0;
 };
 
 // How many times as fast texts grow with the gate's proposals as without any. pass: of a draft
 // model, as a part of a step.
-double gain(const Device& device, const Texts& texts, double pass = 0) {
+double gain(const Device& device, const LikelyTexts& texts, double pass = 0) {
   constexpr int kSteps = 1500;
   constexpr double kStep = 1e-3;
   std::mt19937 random(1);
