@@ -117,6 +117,13 @@ TEST(JsonSchema, EnforcesFormats) {
   }
 }
 
+TEST(JsonSchema, FindsManyAlternativesAnywhereInAString) {
+  expect_fits(
+      R"({"type": "string", "pattern": "(trace|debug[2345]?|info|stats|notice|warning|error|critical|fatal|^alert|emerg$|verbose|panic|silent|quiet|never|always|maybe)"})",
+      {R"("x debug3 y")", R"("alert x")", R"("x emerg")", R"("infostats")", R"("maybe")"},
+      {R"("x alert")", R"("emerg x")", R"("xyz")", R"("")", R"("may be")"});
+}
+
 TEST(JsonSchema, FollowsReferences) {
   expect_fits(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
                  {"next": {"anyOf": [{"$ref": "#node"}, {"type": "null"}]}}, "required": ["next"],
