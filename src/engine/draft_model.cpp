@@ -117,12 +117,15 @@ void DraftModel::step(std::span<const NewTokens> inputs, std::span<const PageCop
 
 // A token for each draft from the step that was; those that go on are left.
 void DraftModel::draw(std::vector<Draft*>& drafts) {
+  const auto n_mask_words = static_cast<size_t>(model_.config.vocab + 31) / 32;
   std::vector<SamplingRow> rules;
   for (const Draft* draft : drafts) {
     const SequenceGroup& group = *draft->task.group;
     rules.push_back(draft->tokens.empty() ? group.sampling_row(0)
                                           : group.sampling_row_after(draft->tokens));
     rules.back().n_logprobs = -1;
+    // Of another number of rows: what does not fit the rule of output is not proposed.
+    if (rules.back().mask.size() != n_mask_words) rules.back().mask = {};
   }
   model_.runner->sample(rules, sampled_);
   for (size_t i = 0; i < drafts.size(); ++i) drafts[i]->tokens.push_back(sampled_[i].token);

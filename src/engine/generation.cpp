@@ -87,7 +87,7 @@ SamplingRow Generation::sampling_row() const {
   row.renormalizes = rules_->renormalizes;
   row.edits = row_edits_.empty() ? edits_ : row_edits_;
   if (matcher_) {
-    if (mask_.empty()) make_mask();
+    if (mask_.empty()) make_mask(*matcher_, output_.tokens.empty(), mask_);
     row.mask = mask_;
   }
   return row;
@@ -96,6 +96,7 @@ SamplingRow Generation::sampling_row() const {
 SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const {
   SamplingRow row = sampling_row();
   row.position += ahead.size();
+  if (matcher_) row.mask = mask_after(ahead);
   if (!has_penalties(rules_->sampling)) return row;
   if (edits_ahead_.size() < ahead.size()) edits_ahead_.resize(ahead.size());
   std::vector<LogitEdit>& edits = edits_ahead_[ahead.size() - 1];
@@ -114,16 +115,36 @@ SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const
 }
 
 int64_t Generation::tokens_ahead() const {
-  if (matcher_ || rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() || rules_->first ||
+  if (rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() || rules_->first ||
       rules_->last) {
     return 0;
   }
+  // Else a rule might leave no token to draw after some that are not drawn in the end.
+  if (rules_->rule && !rules_->rule->trie().has_all_bytes()) return 0;
   const auto n_tokens = static_cast<int64_t>(output_.tokens.size());
   const int64_t room = rules_->max_new_tokens() - n_tokens - 1;
   // Before it may end, its rules have more edits.
   const int64_t no_end = rules_->min_tokens - n_tokens;
   if (no_end <= 0) return room;
   return has_penalties(rules_->sampling) ? 0 : std::min(room, no_end - 1);
+}
+
+std::span<const int32_t> Generation::fitting(std::span<const int32_t> ahead) const {
+  if (!matcher_) return ahead;
+  rules::RuleMatcher matcher = *matcher_;
+  size_t n = 0;
+  try {
+    while (n < ahead.size() && matcher.accept(ahead[n])) ++n;
+  } catch (const Error&) {  // too ambiguous there
+  }
+  return ahead.first(n);
+}
+
+std::vector<int32_t> Generation::forced_tokens(int64_t most) const try {
+  if (!matcher_ || most <= 0) return {};
+  return matcher_->forced_tokens(static_cast<size_t>(most));
+} catch (const Error&) {  // too ambiguous there
+  return {};
 }
 
 float Generation::unedited(LogProbability edited, float renormalization) const {
@@ -257,28 +278,41 @@ void Generation::follow_rule(int32_t token) {
   if (matcher_->complete() && !matcher_->goes_on()) end(FinishReason::eos);
 }
 
-void Generation::make_mask() const {
-  mask_.resize(matcher_->words());
-  matcher_->mask(mask_);
-  const auto word = [this](int32_t token) -> uint32_t& {
-    return mask_[static_cast<size_t>(token) / 32];
+void Generation::make_mask(const rules::RuleMatcher& matcher, bool is_first,
+                           std::vector<uint32_t>& mask) const {
+  mask.resize(matcher.words());
+  matcher.mask(mask);
+  const auto word = [&mask](int32_t token) -> uint32_t& {
+    return mask[static_cast<size_t>(token) / 32];
   };
   const auto bit = [](int32_t token) { return 1U << static_cast<uint32_t>(token) % 32U; };
   const TokenizerConfig& config = tokenizer_->config();
   // The text would be without the space that its first token begins with.
-  if (output_.tokens.empty() && !config.keep_leading_space && begins_text(*rules_, *tokenizer_)) {
+  if (is_first && !config.keep_leading_space && begins_text(*rules_, *tokenizer_)) {
     for (int32_t token = 0; token < tokenizer_->vocab_size(); ++token) {
       if (tokenizer_->token_bytes(token).starts_with(' ')) word(token) &= ~bit(token);
     }
   }
   for (const int32_t token : rules_->end_tokens) word(token) &= ~bit(token);
-  if (matcher_->complete()) {
+  if (matcher.complete()) {
     for (const int32_t token : ending_tokens(*rules_, *tokenizer_)) word(token) |= bit(token);
   }
-  if (std::ranges::all_of(mask_, [](uint32_t w) { return w == 0; })) {
-    mask_.clear();
+  if (std::ranges::all_of(mask, [](uint32_t w) { return w == 0; })) {
+    mask.clear();
     throw Error("no token of the model's fits the rule of output after the text so far");
   }
+}
+
+// None where these do not fit.
+std::span<const uint32_t> Generation::mask_after(std::span<const int32_t> ahead) const {
+  rules::RuleMatcher matcher = *matcher_;
+  const auto accepts = [&](int32_t token) { return matcher.accept(token); };
+  if (!std::ranges::all_of(ahead, accepts)) return {};
+  if (!matcher.goes_on() && matcher.complete()) return {};  // nothing is drawn there
+  if (masks_ahead_.size() < ahead.size()) masks_ahead_.resize(ahead.size());
+  std::vector<uint32_t>& mask = masks_ahead_[ahead.size() - 1];
+  make_mask(matcher, false, mask);
+  return mask;
 }
 
 // Notes what may not come next.
@@ -312,17 +346,38 @@ SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenize
     : text_(rules, tokenizer, sample) {
   using enum Speculation::Kind;
   constexpr float kExpected = 0.8F;  // of a draft, before there was one
+  constexpr float kExpectedOfForced = 0.95F;
   if (speculation == lookup) lookup_.emplace();
   if (speculation == draft || speculation == mtp) draft_rate_.emplace(kExpected);
+  if (speculation != off && rules.rule) forced_rate_.emplace(kExpectedOfForced);
 }
 
-void SampleGroup::propose(int32_t n) {
-  if (lookup_) suppose(lookup_->propose(text_.tokens(), n));
+bool SampleGroup::propose(int32_t n) {
+  if (!forced_.empty()) {
+    suppose(std::span(forced_).first(static_cast<size_t>(n)));
+  } else if (lookup_) {
+    suppose(lookup_->propose(text_.tokens(), n));
+  } else {
+    return false;
+  }
+  return true;
+}
+
+void SampleGroup::suppose(std::span<const int32_t> tokens) {
+  const std::span<const int32_t> fitting = text_.fitting(tokens);
+  proposed_.assign(fitting.begin(), fitting.end());
 }
 
 ProposalOffer SampleGroup::offer() {
   const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
   if (most <= 0) return {};
+  if (forced_rate_) {
+    forced_ = text_.forced_tokens(most);
+    forced_rate_->age();
+    if (!forced_.empty()) {
+      return {.most = static_cast<int32_t>(forced_.size()), .acceptance = forced_rate_->value()};
+    }
+  }
   if (draft_rate_) {
     draft_rate_->age();
     return {.most = most, .acceptance = draft_rate_->value()};
@@ -348,13 +403,16 @@ std::span<const int32_t> SampleGroup::accept(std::span<SampledToken> sampled) {
   }
   if (n_proposed > 0) {
     const size_t n_tried = text_.finished() && fits ? n_fitting : n_proposed;
-    const auto note = [&](auto& rate) {
-      rate.note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
-    };
-    if (lookup_) note(*lookup_);
-    if (draft_rate_) note(*draft_rate_);
+    note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
   }
   return {&kItself, 1};
+}
+
+// Of those that were proposed.
+void SampleGroup::note(int32_t n_proposed, int32_t n_accepted) {
+  if (!forced_.empty()) return forced_rate_->note(n_proposed, n_accepted);
+  if (lookup_) lookup_->note(n_proposed, n_accepted);
+  if (draft_rate_) draft_rate_->note(n_proposed, n_accepted);
 }
 
 std::vector<Output> SampleGroup::take_outputs() {

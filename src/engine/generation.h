@@ -75,13 +75,16 @@ class Generation {
   /// How the next token is drawn. Its edits and mask are valid until the next accept(). Throws
   /// Error where no token fits the rule.
   [[nodiscard]] SamplingRow sampling_row() const;
-  /// How the token after these is drawn, which come next; for at most tokens_ahead() of them. Valid
-  /// likewise.
+  /// How the token after these is drawn, which come next; for at most tokens_ahead() of them, of
+  /// which a rule of output allows each. Valid likewise.
   [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> ahead) const;
   /// How many tokens can come next before one of which it is known how it is drawn. None where that
-  /// depends on more than which they are: with a rule of output, or sequences that may not come
-  /// again.
+  /// depends on more than which they are: with sequences that may not come again.
   [[nodiscard]] int64_t tokens_ahead() const;
+  /// The first of these tokens, those that the rule of output allows one after the other.
+  [[nodiscard]] std::span<const int32_t> fitting(std::span<const int32_t> ahead) const;
+  /// Tokens that are nearly certain to come next by the rule of output, at most `most`.
+  [[nodiscard]] std::vector<int32_t> forced_tokens(int64_t most) const;
   /// The logarithm of a token's probability from what the edits of sampling_row() made of it, and
   /// renormalizing added.
   [[nodiscard]] float unedited(LogProbability edited, float renormalization) const;
@@ -116,7 +119,9 @@ class Generation {
   void penalize(LogitEdit& edit, float bias, int32_t count) const;
   void forbid();
   void follow_rule(int32_t token);
-  void make_mask() const;
+  void make_mask(const rules::RuleMatcher& matcher, bool is_first,
+                 std::vector<uint32_t>& mask) const;
+  [[nodiscard]] std::span<const uint32_t> mask_after(std::span<const int32_t> ahead) const;
   [[nodiscard]] bool is_end(int32_t token) const;
   // Whether it would be the model's end, not a stop token of the request.
   [[nodiscard]] bool is_own_end(int32_t token) const;
@@ -141,10 +146,11 @@ class Generation {
   std::unordered_map<int32_t, Use> uses_;  // tokens that have an edit
   std::vector<LogitEdit> edits_;
   std::optional<rules::RuleMatcher> matcher_;  // where the text has a rule
-  mutable std::vector<uint32_t>
-      mask_;                          // of the next token, made when that is to be drawn; or empty
+  // Of the next token, made when that is to be drawn; or empty.
+  mutable std::vector<uint32_t> mask_;
   std::vector<LogitEdit> row_edits_;  // with tokens that may not come next, if there are any
   mutable std::vector<std::vector<LogitEdit>> edits_ahead_;  // after 1, 2, ... tokens more
+  mutable std::vector<std::vector<uint32_t>> masks_ahead_;   // likewise
 };
 
 /// A sample: a group of one sequence.
@@ -164,11 +170,10 @@ class SampleGroup final : public SequenceGroup {
   [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
     return text_.sampling_row();
   }
+  [[nodiscard]] bool has_masks() const override { return text_.rules().rule != nullptr; }
   [[nodiscard]] ProposalOffer offer() override;
-  void propose(int32_t n) override;
-  void suppose(std::span<const int32_t> tokens) override {
-    proposed_.assign(tokens.begin(), tokens.end());
-  }
+  bool propose(int32_t n) override;
+  void suppose(std::span<const int32_t> tokens) override;
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
   [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> proposed) const override {
     return text_.sampling_row_after(proposed);
@@ -184,9 +189,13 @@ class SampleGroup final : public SequenceGroup {
   std::vector<Output> take_outputs() override;
 
  private:
+  void note(int32_t n_proposed, int32_t n_accepted);
+
   Generation text_;
+  std::optional<AcceptanceRate> forced_rate_;  // where there is speculation
   std::optional<LookupProposer> lookup_;
   std::optional<AcceptanceRate> draft_rate_;  // where another model drafts
+  std::vector<int32_t> forced_;               // by the rule of output, of what was offered last
   std::vector<int32_t> proposed_;
 };
 

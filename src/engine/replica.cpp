@@ -17,10 +17,9 @@
 namespace faststream {
 namespace {
 
-// Beside a device that computes in its own processors the host's are free.
-int scheduler_threads(const LoadedModel& model, const EngineOptions& options) {
+// The host's processors are free between steps, and beside a device that has its own.
+int scheduler_threads(const EngineOptions& options) {
   constexpr int kMost = 16;
-  if (!model.backend->runs_beside_host()) return 1;
   return std::min(options.threads > 0 ? options.threads : available_threads(), kMost);
 }
 
@@ -36,7 +35,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                          .chunk = model.info.chunk,
                          // What a text's tokens give depends on its source.
                          .prefix_sharing = options.prefix_sharing && !model.config.encoder,
-                         .threads = scheduler_threads(model, options),
+                         .threads = scheduler_threads(options),
                          .ends_together = options.ends_together,
                          .proposed_tokens = model.proposed_tokens,
                          .drafter = drafter,

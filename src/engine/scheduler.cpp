@@ -78,6 +78,7 @@ void Scheduler::finish_oldest() {
 void Scheduler::begin(Step& step, Parts parts) {
   step.has_begun = false;
   step.error.clear();
+  lay_out(step, parts);
   try {
     step.copies = runner_.caches().copies_of_caches(step.plan.copies_of(parts));
     runner_.begin_step(step.plan.inputs_of(parts));
@@ -88,6 +89,22 @@ void Scheduler::begin(Step& step, Parts parts) {
   }
   if (policy_.n_turns() == 1 && in_flight_.empty()) return launch(step, parts);
   launch_in_turn(step, parts);
+}
+
+// Says which rows of choices are whose.
+void Scheduler::lay_out(Step& step, Parts parts) {
+  step.results.assign(parts.size(), {});
+  step.n_rows = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (!wants_tokens(step.plan, parts[p])) continue;
+    PartResult& result = step.results[p];
+    result.has_tokens = true;
+    result.first_row = step.n_rows;
+    for (const NewTokens& input : step.plan.inputs_of(parts.subspan(p, 1))) {
+      result.n_rows += static_cast<size_t>(input.n_logits());
+    }
+    step.n_rows += result.n_rows;
+  }
 }
 
 // Behind what is launched already, beside this thread if the system gives another.
@@ -112,21 +129,42 @@ void Scheduler::launch(Step& step, Parts parts) {
     if (inputs.empty()) return;
     step.n_source_tokens = read_sources(parts);
     runner_.compute(inputs);
-    for (const StepPlan::Part& part : parts) {
-      if (!wants_tokens(step.plan, part)) continue;
-      for (size_t i = 0; i < part.n_inputs; ++i) {
-        const SequenceGroup& group = *part.entry->group;
-        step.rules.push_back(group.sampling_row(i));
-        const std::span proposed = step.plan.inputs[part.first_input + i].proposed;
-        for (size_t n = 1; n <= proposed.size(); ++n) {
-          step.rules.push_back(group.sampling_row_after(proposed.first(n)));
-        }
-      }
-    }
+    make_rules(step, parts);
     step.choices = runner_.choose(step.rules);
   } catch (const std::exception& error) {
     step.error = error.what();
   }
+}
+
+// Says how tokens are chosen, while the device computes what from: in several threads where groups
+// have rules of output, as masks take their time.
+void Scheduler::make_rules(Step& step, Parts parts) {
+  step.rules.resize(step.n_rows);
+  const auto make = [&](size_t p) {
+    if (!step.results[p].has_tokens) return;
+    const StepPlan::Part& part = parts[p];
+    const SequenceGroup& group = *part.entry->group;
+    auto row = step.rules.begin() + static_cast<std::ptrdiff_t>(step.results[p].first_row);
+    for (size_t i = 0; i < part.n_inputs; ++i) {
+      *row++ = group.sampling_row(i);
+      const std::span proposed = step.plan.inputs[part.first_input + i].proposed;
+      for (size_t n = 1; n <= proposed.size(); ++n) {
+        *row++ = group.sampling_row_after(proposed.first(n));
+      }
+    }
+  };
+  const bool is_quick = std::ranges::none_of(
+      parts, [](const StepPlan::Part& part) { return part.entry->group->has_masks(); });
+  in_threads(parts.size(), is_quick ? parts.size() : 1, make);
+}
+
+// Runs a task for each part, in several threads where there are more than `grain`.
+void Scheduler::in_threads(size_t n_parts, size_t grain, const std::function<void(size_t)>& task) {
+  const std::lock_guard lock(threads_mutex_);
+  threads_.parallel_for(static_cast<int64_t>(n_parts), static_cast<int64_t>(grain),
+                        [&](int64_t first, int64_t last) {
+                          for (int64_t p = first; p < last; ++p) task(static_cast<size_t>(p));
+                        });
 }
 
 // Afterwards the device is this thread's alone, until the next begin().
@@ -179,27 +217,17 @@ bool Scheduler::wait_for_choices(Step& step) {
 // to a device that is fast this is the time of a step that it waits for.
 void Scheduler::accept(Step& step, Parts parts) {
   constexpr size_t kWorthAThread = 64;  // sequences
-  if (step.sampled.size() < step.rules.size()) step.sampled.resize(step.rules.size());
+  if (step.sampled.size() < step.n_rows) step.sampled.resize(step.n_rows);
   std::vector<PartResult>& results = step.results;
-  results.assign(parts.size(), {});
-  size_t n_rows = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
-    PartResult& result = results[p];
     try {
       policy_.processed(step.plan, parts[p]);
     } catch (const std::exception& failure) {
-      result.error = failure.what();
+      results[p].error = failure.what();
     }
-    result.first_row = n_rows;
-    result.has_tokens = wants_tokens(step.plan, parts[p]);
-    if (!result.has_tokens) continue;
-    for (const NewTokens& input : step.plan.inputs_of(parts.subspan(p, 1))) {
-      result.n_rows += static_cast<size_t>(input.n_logits());
-    }
-    n_rows += result.n_rows;
   }
   const size_t n_inputs = std::max<size_t>(step.plan.inputs_of(parts).size(), 1);
-  const auto grain = static_cast<int64_t>((kWorthAThread * parts.size() - 1) / n_inputs + 1);
+  const size_t grain = (kWorthAThread * parts.size() - 1) / n_inputs + 1;
   const auto accept_part = [&](const StepPlan::Part& part, PartResult& result) {
     if (!result.has_tokens || !result.error.empty()) return;
     try {
@@ -212,12 +240,7 @@ void Scheduler::accept(Step& step, Parts parts) {
       result.error = failure.what();
     }
   };
-  threads_.parallel_for(
-      static_cast<int64_t>(parts.size()), grain, [&](int64_t first, int64_t last) {
-        for (auto p = static_cast<size_t>(first); p < static_cast<size_t>(last); ++p) {
-          accept_part(parts[p], results[p]);
-        }
-      });
+  in_threads(parts.size(), grain, [&](size_t p) { accept_part(parts[p], results[p]); });
 }
 
 // Reads the sources of these parts that are not read; returns how many tokens that were.

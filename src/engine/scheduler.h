@@ -5,8 +5,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -85,21 +87,25 @@ class Scheduler {
     // Of the parts that were begun last, all or one:
     std::vector<std::vector<PageCopy>> copies;  // of each cache
     bool has_begun = false;                     // its sequences count its tokens
+    std::vector<PartResult> results;
+    size_t n_rows = 0;               // of choices
     std::future<void> launch;        // until it is ready, what follows is the launching thread's
     std::vector<SamplingRow> rules;  // of rows that want tokens
     std::unique_ptr<Choices> choices;
     std::string error;  // why the device did not begin
     Clock::time_point launched;
     int32_t n_source_tokens = 0;
-    std::vector<PartResult> results;  // of these parts
   };
   /// Consecutive parts of a step.
   using Parts = std::span<const StepPlan::Part>;
 
   void finish_oldest();
   void begin(Step& step, Parts parts);
+  static void lay_out(Step& step, Parts parts);
   void launch(Step& step, Parts parts);
   void launch_in_turn(Step& step, Parts parts);
+  void make_rules(Step& step, Parts parts);
+  void in_threads(size_t n_parts, size_t grain, const std::function<void(size_t)>& task);
   void wait_for_launches();
   void finish(Step& step, Parts parts);
   bool wait_for_choices(Step& step);
@@ -109,7 +115,8 @@ class Scheduler {
   void fail_all(std::string_view error);
 
   Runner& runner_;
-  ThreadPool threads_;
+  std::mutex threads_mutex_;
+  ThreadPool threads_;  // guarded by it: one loop at a time, of this thread or the launching one
   SchedulingPolicy policy_;
   std::array<Step, 2> steps_;
   std::vector<Step*> in_flight_;  // the oldest first

@@ -28,7 +28,7 @@ struct SchedulerLimits {
   int32_t first_tokens = 1;     ///< of a prompt, before it is known how fast the device is
   int32_t chunk = 1;            ///< prompt tokens of a step beside running sequences, at most
   bool prefix_sharing = true;
-  int threads = 1;             ///< which groups accept their tokens in, where there are many
+  int threads = 1;  ///< which groups make masks and, where they are many, accept their tokens in
   bool ends_together = false;  ///< see EngineOptions
   /// Two steps are in work at a time where each has so many sequences; see Scheduler.
   int32_t turn_slots = std::numeric_limits<int32_t>::max();

@@ -120,14 +120,14 @@ void SchedulingPolicy::choose_proposals() {
 
 void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decoding) {
   if (entries.empty()) return;
-  for (Entry* entry : entries) entry->group->propose(entry->n_proposing);
-  if (limits_.drafter == nullptr) return;
   std::vector<DraftTask> tasks;
   int32_t n_passes = 0;
   for (Entry* entry : entries) {
+    if (entry->group->propose(entry->n_proposing)) continue;
     tasks.push_back({.group = entry->group, .n_tokens = entry->n_proposing});
     n_passes = std::max(n_passes, entry->n_proposing);
   }
+  if (tasks.empty() || limits_.drafter == nullptr) return;
   const Clock::time_point start = Clock::now();
   limits_.drafter->draft(tasks);
   gate_.drafted(n_decoding, n_passes, seconds_since(start));

@@ -38,12 +38,15 @@ class SequenceGroup {
   [[nodiscard]] virtual int32_t adapter() const { return 0; }
   /// How its next token is chosen. The edits are valid until the next accept().
   [[nodiscard]] virtual SamplingRow sampling_row(size_t i) const = 0;
+  /// Whether that has masks, which take their time. Groups may make them at the same time.
+  [[nodiscard]] virtual bool has_masks() const { return false; }
   /// How many tokens a group that always has one sequence could propose now, no more than it may
   /// still have, and how likely these come next.
   [[nodiscard]] virtual ProposalOffer offer() { return {}; }
-  /// Proposes `n` tokens, no more than it offered, where it finds some by itself.
-  virtual void propose(int32_t /*n*/) {}
-  /// Proposes these, no more than it offered.
+  /// Proposes `n` tokens, no more than it offered, where it finds some by itself; returns whether
+  /// it does.
+  virtual bool propose(int32_t /*n*/) { return false; }
+  /// Proposes these, no more than it offered, or the first of them.
   virtual void suppose(std::span<const int32_t> /*tokens*/) {}
   /// What was proposed; valid until something else is. A step may look at the first of these
   /// together with the text's last token: it chooses a token after each of them.

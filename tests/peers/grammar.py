@@ -1,14 +1,16 @@
-"""Output by rule beside JSON Schema's own suite, MaskBench, and llguidance.
+"""Output by rule beside JSON Schema's own suite, MaskBench, llguidance and XGrammar.
 
     python3 -m venv /tmp/rules-venv
-    /tmp/rules-venv/bin/pip install llguidance
+    /tmp/rules-venv/bin/pip install llguidance xgrammar
     pip download --no-deps --no-binary :all: jsonschema -d FOLDER   # and unpack it: the suite
     /tmp/rules-venv/bin/python tests/peers/grammar.py CHECK_RULES --suite FOLDER/jsonschema-*/json
         [--maskbench FOLDER_OF_JSON] [--tokens TOKENS.hex] [--limit N]
 
 CHECK_RULES is the program that tests/peers/check_rules.cpp makes. An instance counts as accepted if
 it is in some order of its members, since a rule has the schema's. TOKENS.hex: a line of hexadecimal
-digits for each token, of a vocabulary as large as is wanted.
+digits for each token, of a vocabulary as large as is wanted. Peers run in a process of their own, in
+one thread; one that crashes, or takes a schema and its texts 20 seconds of processor time, has
+refused it.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import collections
 import glob
 import itertools
 import json
+import multiprocessing
 import os
 import random
 import subprocess
@@ -109,24 +112,18 @@ class Ours:
         return answer.get("error"), answer.get("accepted"), answer.get("mask_us", []), answer.get("compile_us", 0)
 
 
-class LLGuidance:
+class Peer:
+    """Compiles a schema, and goes through texts with a mask before each token."""
+
     def __init__(self, tokens):
-        import llguidance
-        self.llg = llguidance
-        pieces = [bytes.fromhex(line.strip()) for line in open(tokens)]
-        self.ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
-        self.longest = max(map(len, pieces))
+        self.pieces = [bytes.fromhex(line.strip()) for line in open(tokens)]
+        self.end = len(self.pieces)
+        self.ids = {piece: i for i, piece in reversed(list(enumerate(self.pieces)))}
+        self.longest = max(map(len, self.pieces))
+        self.prepare()
 
-        class Vocabulary:
-            eos_token_id = len(pieces)
-            bos_token_id = None
-            tokens = pieces + [b"<|end|>"]
-            special_token_ids = [len(pieces)]
-            def __call__(self, text):
-                return []
-        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary()))
-
-    def split(self, data):
+    def split(self, text):
+        data = text.encode("utf-8", "surrogatepass")
         at = 0
         while at < len(data):
             n = min(self.longest, len(data) - at)
@@ -137,28 +134,125 @@ class LLGuidance:
 
     def check(self, schema, texts):
         accepted, times = [], []
-        begin = time.thread_time()
+        begin = time.process_time()
         try:
-            grammar = self.llg.LLMatcher.grammar_from_json_schema(
-                json.dumps(schema), defaults={"whitespace_flexible": True})
-            first = self.llg.LLMatcher(self.tokenizer, grammar)
+            grammar = self.compile(json.dumps(schema))
         except Exception as error:  # pylint: disable=broad-except
             return str(error), None, [], 0
-        if first.is_error():
-            return first.get_error(), None, [], 0
-        compiled = (time.thread_time() - begin) * 1e6
+        compiled = (time.process_time() - begin) * 1e6
         for text in texts:
-            matcher = self.llg.LLMatcher(self.tokenizer, grammar)
+            matcher = self.matcher(grammar)
             fits = True
-            for token in self.split(text.encode("utf-8", "surrogatepass")):
-                begin = time.thread_time()
-                matcher.compute_logit_bias()
-                times.append((time.thread_time() - begin) * 1e6)
-                if not matcher.consume_token(token):
-                    fits = False
+            for token in self.split(text):
+                begin = time.process_time()
+                self.mask(matcher)
+                times.append((time.process_time() - begin) * 1e6)
+                fits = self.accept(matcher, token)
+                if not fits:
                     break
-            accepted.append(fits and matcher.is_accepting())
+            accepted.append(fits and self.may_end(matcher))
         return None, accepted, times, compiled
+
+
+class LLGuidance(Peer):
+    def prepare(self):
+        import llguidance
+        self.llg = llguidance
+
+        class Vocabulary:
+            eos_token_id = self.end
+            bos_token_id = None
+            tokens = self.pieces + [b"<|end|>"]
+            special_token_ids = [self.end]
+            def __call__(self, text):
+                return []
+        self.tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Vocabulary()))
+
+    def compile(self, schema):
+        grammar = self.llg.LLMatcher.grammar_from_json_schema(
+            schema, defaults={"whitespace_flexible": True})
+        first = self.matcher(grammar)
+        if first.is_error():
+            raise ValueError(first.get_error())
+        return grammar
+
+    def matcher(self, grammar):
+        return self.llg.LLMatcher(self.tokenizer, grammar)
+
+    def mask(self, matcher):
+        matcher.compute_logit_bias()
+
+    def accept(self, matcher, token):
+        return matcher.consume_token(token)
+
+    def may_end(self, matcher):
+        return matcher.is_accepting()
+
+
+class XGrammar(Peer):
+    def prepare(self):
+        import xgrammar
+        self.xgr = xgrammar
+        info = xgrammar.TokenizerInfo(self.pieces + [b"<|end|>"], xgrammar.VocabType.RAW,
+                                      stop_token_ids=[self.end])
+        self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
+        self.bits = xgrammar.allocate_token_bitmask(1, info.vocab_size)
+
+    def compile(self, schema):
+        return self.compiler.compile_json_schema(schema, any_whitespace=True, strict_mode=False)
+
+    def matcher(self, grammar):
+        return self.xgr.GrammarMatcher(grammar)
+
+    def mask(self, matcher):
+        matcher.fill_next_token_bitmask(self.bits)
+
+    def accept(self, matcher, token):
+        return matcher.accept_token(token)
+
+    def may_end(self, matcher):
+        return matcher.accept_token(self.end)
+
+
+def processor_seconds(process):
+    fields = open(f"/proc/{process.pid}/stat").read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+class Apart:
+    """A peer in a process of its own, begun again where it is lost."""
+
+    def __init__(self, make):
+        self.make = make
+        self.begin()
+
+    def begin(self):
+        self.pipe, theirs = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=self.serve, args=(theirs,), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.pipe.recv()
+
+    def serve(self, pipe):
+        peer = self.make()
+        pipe.send("ready")
+        while True:
+            pipe.send(peer.check(*pipe.recv()))
+
+    def check(self, schema, texts, seconds=20):
+        end = processor_seconds(self.process) + seconds
+        self.pipe.send((schema, texts))
+        try:
+            while processor_seconds(self.process) < end:
+                if self.pipe.poll(0.1):
+                    return self.pipe.recv()
+            error = "takes too long"
+        except EOFError:
+            error = "crashed"
+        self.process.kill()
+        self.process.join()
+        self.begin()
+        return error, None, [], 0
 
 
 def percentile(values, part):
@@ -210,7 +304,8 @@ def main():
     options = parser.parse_args()
     checkers = [("ours", lambda: Ours(options.program, options.tokens))]
     if options.tokens:
-        checkers.append(("llguidance", lambda: LLGuidance(options.tokens)))
+        for peer in (LLGuidance, XGrammar):
+            checkers.append((peer.__name__, lambda peer=peer: Apart(lambda: peer(options.tokens))))
     print("| | schemas | refused | all right | invalid accepted | valid refused | mask us, mean "
           "| median | 99% | first, 99%, ms |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")

@@ -1,13 +1,15 @@
 #include "text/rules/automaton.h"
 
 #include <algorithm>
-#include <map>
+#include <array>
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "support/error.h"
+#include "text/rules/predecessors.h"
 
 namespace faststream::rules {
 
@@ -293,20 +295,19 @@ Automaton::Automaton(const Grammar& grammar) {
 // Takes away what leads to no end: states from which no final state can be reached, and edges to
 // them.
 void Automaton::trim() {
-  std::vector<std::vector<int32_t>> before(states_.size());  // states that may wait for one
-  for (size_t s = 0; s < states_.size(); ++s) {
-    const auto from = static_cast<int32_t>(s);
-    for (const ByteEdge& edge : states_[s].bytes) {
-      before[static_cast<size_t>(edge.to)].push_back(from);
+  const auto for_targets = [this](const State& state, const auto& task) {
+    for (const ByteEdge& edge : state.bytes) task(static_cast<size_t>(edge.to));
+    for (const Move& edge : state.moves) task(static_cast<size_t>(edge.to));
+    for (const CallEdge& edge : state.calls) {
+      task(static_cast<size_t>(edge.to));
+      task(static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start));
     }
-    for (const Move& edge : states_[s].moves) {
-      before[static_cast<size_t>(edge.to)].push_back(from);
+  };
+  const Predecessors before(states_.size(), [&](const auto& task) {  // what may wait for a state
+    for (size_t s = 0; s < states_.size(); ++s) {
+      for_targets(states_[s], [&](size_t to) { task(s, to); });
     }
-    for (const CallEdge& edge : states_[s].calls) {
-      before[static_cast<size_t>(edge.to)].push_back(from);
-      before[static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start)].push_back(from);
-    }
-  }
+  });
   std::vector<bool> leads(states_.size(), false);
   const auto is_useful = [&](const CallEdge& edge) {
     return leads[static_cast<size_t>(edge.to)] &&
@@ -320,7 +321,7 @@ void Automaton::trim() {
   while (!found.empty()) {
     const int32_t to = found.back();
     found.pop_back();
-    for (const int32_t s : before[static_cast<size_t>(to)]) {
+    for (const int32_t s : before.of(static_cast<size_t>(to))) {
       const State& state = states_[static_cast<size_t>(s)];
       if (leads[static_cast<size_t>(s)]) continue;
       const bool leads_on =
@@ -400,7 +401,7 @@ void Automaton::refuse_left_recursion() const {
 }
 
 void Automaton::classify() {
-  std::set<ByteSet> sets;
+  std::unordered_set<ByteSet> sets;
   for (const State& state : states_) {
     for (const ByteEdge& edge : state.bytes) sets.insert(edge.bytes);
   }
@@ -408,12 +409,15 @@ void Automaton::classify() {
   size_t n_classes = 1;
   for (const ByteSet& set : sets) {
     if (n_classes == class_of_.size()) break;
-    std::map<std::pair<uint8_t, bool>, uint8_t> split;
+    std::array<std::array<int16_t, 2>, 256> split;  // by class, and whether the set has the byte
+    split.fill({-1, -1});
+    n_classes = 0;
     for (size_t byte = 0; byte < class_of_.size(); ++byte) {
-      const std::pair key(class_of_.at(byte), set.has(static_cast<uint8_t>(byte)));
-      class_of_.at(byte) = split.try_emplace(key, static_cast<uint8_t>(split.size())).first->second;
+      const size_t is_in = set.has(static_cast<uint8_t>(byte)) ? 1 : 0;
+      int16_t& part = split.at(class_of_.at(byte)).at(is_in);
+      if (part < 0) part = static_cast<int16_t>(n_classes++);
+      class_of_.at(byte) = static_cast<uint8_t>(part);
     }
-    n_classes = split.size();
   }
   of_class_.assign(n_classes, 0);
   for (size_t byte = class_of_.size(); byte-- > 0;) {

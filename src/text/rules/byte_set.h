@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace faststream::rules {
 
@@ -17,6 +18,9 @@ class ByteSet {
   }
 
   constexpr void add(uint8_t byte) { words_[byte / 64] |= uint64_t{1} << (byte % 64); }
+  constexpr void add(const ByteSet& other) {
+    for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
+  }
   constexpr void remove(uint8_t byte) { words_[byte / 64] &= ~(uint64_t{1} << (byte % 64)); }
   [[nodiscard]] constexpr bool has(uint8_t byte) const {
     return (words_[byte / 64] >> (byte % 64) & 1U) != 0;
@@ -30,7 +34,17 @@ class ByteSet {
   friend constexpr auto operator<=>(const ByteSet&, const ByteSet&) = default;
 
  private:
+  friend struct std::hash<ByteSet>;
   std::array<uint64_t, 4> words_ = {};
 };
 
 }  // namespace faststream::rules
+
+template <>
+struct std::hash<faststream::rules::ByteSet> {
+  size_t operator()(const faststream::rules::ByteSet& set) const noexcept {
+    uint64_t hash = 0;
+    for (const uint64_t word : set.words_) hash = (hash ^ word) * 0x9E3779B97F4A7C15U;
+    return hash ^ hash >> 32U;
+  }
+};

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "support/error.h"
 #include "text/rules/automaton.h"
 #include "text/rules/machine.h"
+#include "text/rules/predecessors.h"
 #include "text/rules/token_trie.h"
 
 namespace faststream::rules {
@@ -43,16 +45,33 @@ char escape_letter(uint8_t byte) {
   }
 }
 
-ByteSet hex_digits(uint8_t digit) {
-  constexpr std::string_view kLower = "0123456789abcdef";
-  constexpr std::string_view kUpper = "0123456789ABCDEF";
-  ByteSet set;
-  set.add(static_cast<uint8_t>(kLower.at(digit)));
-  set.add(static_cast<uint8_t>(kUpper.at(digit)));
-  return set;
-}
-
 ByteSet one_byte(char c) { return {static_cast<uint8_t>(c), static_cast<uint8_t>(c)}; }
+
+// Bytes of a string's text as JSON has them.
+struct Escapes {
+  ByteSet plain;                  // as they are
+  ByteSet letters;                // of short escapes
+  std::array<ByteSet, 2> digits;  // the last ones of \u000. and \u001.
+
+  explicit Escapes(const ByteSet& bytes) : plain(bytes) {
+    constexpr std::string_view kLower = "0123456789abcdef";
+    constexpr std::string_view kUpper = "0123456789ABCDEF";
+    for (uint8_t byte = 0; byte < 0x80; ++byte) {
+      const char letter = escape_letter(byte);
+      if (letter == 0 || !bytes.has(byte)) continue;
+      plain.remove(byte);
+      if (letter != 'u') {
+        letters.add(static_cast<uint8_t>(letter));
+        continue;
+      }
+      for (const std::string_view all : {kLower, kUpper}) {
+        digits.at(byte / 16).add(static_cast<uint8_t>(all.at(byte % 16)));
+      }
+    }
+  }
+  [[nodiscard]] bool has_digits() const { return !digits[0].is_empty() || !digits[1].is_empty(); }
+  [[nodiscard]] bool is_any() const { return !letters.is_empty() || has_digits(); }
+};
 
 }  // namespace
 
@@ -68,12 +87,17 @@ Dfa::Dfa(const Expr& expr) {
   class_of_ = automaton.class_of();
   n_classes_ = static_cast<size_t>(automaton.n_classes());
   // The machine's states are numbered in the order in which they are found; so are these.
-  std::map<Machine::State, int32_t> known = {{Machine::kDead, 0}};
+  std::vector<int32_t> known;  // by the machine's state; 0: none yet, or kDead
   std::vector<Machine::State> states = {Machine::kDead};
   const auto number = [&](Machine::State state) {
-    const auto [found, is_new] = known.try_emplace(state, static_cast<int32_t>(states.size()));
-    if (is_new) states.push_back(state);
-    return found->second;
+    if (state == Machine::kDead) return 0;
+    const auto s = static_cast<size_t>(state);
+    if (known.size() <= s) known.resize(s + 1, 0);
+    if (known[s] == 0) {
+      known[s] = static_cast<int32_t>(states.size());
+      states.push_back(state);
+    }
+    return known[s];
   };
   start_ = number(machine.start());
   for (size_t s = 0; s < states.size(); ++s) {
@@ -92,10 +116,9 @@ bool Dfa::accepts(std::string_view text) const {
 }
 
 std::vector<bool> Dfa::live() const {
-  std::vector<std::vector<int32_t>> before(size());
-  for (size_t i = 0; i < next_.size(); ++i) {
-    before[static_cast<size_t>(next_[i])].push_back(static_cast<int32_t>(i / n_classes_));
-  }
+  const Predecessors before(size(), [this](const auto& task) {
+    for (size_t i = 0; i < next_.size(); ++i) task(i / n_classes_, static_cast<size_t>(next_[i]));
+  });
   std::vector<bool> live = accepting_;
   std::vector<size_t> found;
   for (size_t s = 0; s < size(); ++s) {
@@ -104,7 +127,7 @@ std::vector<bool> Dfa::live() const {
   while (!found.empty()) {
     const size_t state = found.back();
     found.pop_back();
-    for (const int32_t s : before[state]) {
+    for (const int32_t s : before.of(state)) {
       if (live[static_cast<size_t>(s)]) continue;
       live[static_cast<size_t>(s)] = true;
       found.push_back(static_cast<size_t>(s));
@@ -126,11 +149,13 @@ Dfa Dfa::product(const Dfa& other, bool negated) const {
     result.class_of_.at(byte) = found->second;
   }
   result.n_classes_ = of_class.size();
-  std::map<std::pair<int32_t, int32_t>, int32_t> known;
+  std::unordered_map<size_t, int32_t> known;
   std::vector<std::pair<int32_t, int32_t>> states = {{0, 0}};
   const auto number = [&](std::pair<int32_t, int32_t> pair) {
     if (pair.first == 0 || (pair.second == 0 && !negated)) return 0;
-    const auto [found, is_new] = known.try_emplace(pair, static_cast<int32_t>(states.size()));
+    const size_t key =
+        static_cast<size_t>(pair.first) * other.size() + static_cast<size_t>(pair.second);
+    const auto [found, is_new] = known.try_emplace(key, static_cast<int32_t>(states.size()));
     if (is_new) states.push_back(pair);
     return found->second;
   };
@@ -153,13 +178,18 @@ Graph Dfa::graph() const {
   // The start comes first, and changes places with state 0, which is not needed.
   const auto place = [this](int32_t state) { return state == start_ ? 0 : state; };
   graph.n_states = static_cast<int32_t>(size());
+  std::vector<ByteSet> of_class(n_classes_);
+  for (size_t byte = 0; byte < class_of_.size(); ++byte) {
+    of_class[class_of_.at(byte)].add(static_cast<uint8_t>(byte));
+  }
+  std::map<int32_t, ByteSet> targets;
   for (size_t s = 0; s < size(); ++s) {
     if (!lives[s]) continue;
     if (accepting_[s]) graph.accepting.push_back(place(static_cast<int32_t>(s)));
-    std::map<int32_t, ByteSet> targets;
-    for (size_t byte = 0; byte < class_of_.size(); ++byte) {
-      const int32_t to = next(static_cast<int32_t>(s), static_cast<uint8_t>(byte));
-      if (lives[static_cast<size_t>(to)]) targets[to].add(static_cast<uint8_t>(byte));
+    targets.clear();
+    for (size_t c = 0; c < n_classes_; ++c) {
+      const int32_t to = next_[s * n_classes_ + c];
+      if (lives[static_cast<size_t>(to)]) targets[to].add(of_class[c]);
     }
     for (const auto& [to, bytes] : targets) {
       graph.edges.push_back({place(static_cast<int32_t>(s)), place(to), bytes});
@@ -176,39 +206,28 @@ Graph Dfa::json_graph() const {
     graph.edges.push_back({from, graph.n_states, bytes});
     return graph.n_states++;
   };
-  for (const Graph::Edge& edge : edges) {
-    ByteSet plain = edge.bytes;
-    ByteSet letters;                // of short escapes
-    std::array<ByteSet, 2> digits;  // the last ones of \u000. and \u001.
-    for (uint8_t byte = 0; byte < 0x80; ++byte) {
-      const char letter = escape_letter(byte);
-      if (letter == 0 || !edge.bytes.has(byte)) continue;
-      plain.remove(byte);
-      if (letter != 'u') {
-        letters.add(static_cast<uint8_t>(letter));
-      } else {
-        for (uint8_t digit = 0; digit < 16; ++digit) {
-          const ByteSet same = hex_digits(digit);
-          if (byte % 16 != digit) continue;
-          for (int b = 0; b < 0x80; ++b) {
-            if (same.has(static_cast<uint8_t>(b)))
-              digits.at(byte / 16).add(static_cast<uint8_t>(b));
-          }
-        }
-      }
-    }
-    if (!plain.is_empty()) graph.edges.push_back({edge.from, edge.to, plain});
-    const bool has_digits = !digits[0].is_empty() || !digits[1].is_empty();
-    if (letters.is_empty() && !has_digits) continue;
-    const int32_t escape = add(edge.from, one_byte('\\'));
-    if (!letters.is_empty()) graph.edges.push_back({escape, edge.to, letters});
-    if (!has_digits) continue;
+  const auto add_escapes = [&](const Escapes& escapes, int32_t to) {
+    const int32_t escape = graph.n_states++;
+    if (!escapes.letters.is_empty()) graph.edges.push_back({escape, to, escapes.letters});
+    if (!escapes.has_digits()) return escape;
     const int32_t zeros = add(add(add(escape, one_byte('u')), one_byte('0')), one_byte('0'));
-    for (size_t high = 0; high < digits.size(); ++high) {
-      if (digits.at(high).is_empty()) continue;
+    for (size_t high = 0; high < escapes.digits.size(); ++high) {
+      if (escapes.digits.at(high).is_empty()) continue;
       const int32_t last = add(zeros, one_byte(high == 0 ? '0' : '1'));
-      graph.edges.push_back({last, edge.to, digits.at(high)});
+      graph.edges.push_back({last, to, escapes.digits.at(high)});
     }
+    return escape;
+  };
+  // Behind the backslash, of edges that lead to the same state with the same bytes; most do.
+  std::map<std::pair<int32_t, ByteSet>, int32_t> escape_states;
+  std::map<ByteSet, Escapes> known;
+  for (const Graph::Edge& edge : edges) {
+    const Escapes& escapes = known.try_emplace(edge.bytes, edge.bytes).first->second;
+    if (!escapes.plain.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.plain});
+    if (!escapes.is_any()) continue;
+    const auto [state, is_new] = escape_states.try_emplace({edge.to, edge.bytes}, 0);
+    if (is_new) state->second = add_escapes(escapes, edge.to);
+    graph.edges.push_back({edge.from, state->second, one_byte('\\')});
   }
   return graph;
 }

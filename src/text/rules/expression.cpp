@@ -2,68 +2,79 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
+#include <map>
 
 namespace faststream::rules {
 namespace {
 
 Expr make(Node node) { return std::make_shared<const Node>(std::move(node)); }
 
-// The bytes of a code point; returns how many.
-size_t encode_code_point(uint32_t code, std::array<uint8_t, 4>& to) {
-  const auto tail = [code](int shift) {
-    return static_cast<uint8_t>(0x80U | (code >> static_cast<unsigned>(shift) & 0x3FU));
-  };
-  if (code < 0x80) {
-    to[0] = static_cast<uint8_t>(code);
-    return 1;
-  }
-  if (code < 0x800) {
-    to[0] = static_cast<uint8_t>(0xC0U | code >> 6U);
-    to[1] = tail(0);
-    return 2;
-  }
-  if (code < 0x10000) {
-    to[0] = static_cast<uint8_t>(0xE0U | code >> 12U);
-    to[1] = tail(6);
-    to[2] = tail(0);
-    return 3;
-  }
-  to[0] = static_cast<uint8_t>(0xF0U | code >> 18U);
-  to[1] = tail(12);
-  to[2] = tail(6);
-  to[3] = tail(0);
-  return 4;
-}
-
-// The range's last code point whose spelling differs from the first's only in the last `n` bytes.
-uint32_t block_end(uint32_t code, unsigned n) { return code | ((1U << 6U * n) - 1U); }
-
-// Adds sequences of byte sets for a range of one length of UTF-8, split so that each byte's set is
-// independent of the others (Russ Cox, "Regular Expression Matching in the Wild", 2010).
-void add_range(uint32_t first, uint32_t last, std::vector<Expr>& choices) {
-  for (unsigned n = 1; n < 4; ++n) {
-    const uint32_t mask = (1U << 6U * n) - 1U;
-    if ((first & ~mask) == (last & ~mask) || last < 0x80) continue;
-    if ((first & mask) != 0) {
-      add_range(first, block_end(first, n), choices);
-      add_range(block_end(first, n) + 1, last, choices);
-      return;
-    }
-    if ((last & mask) != mask) {
-      add_range(first, (last & ~mask) - 1, choices);
-      add_range(last & ~mask, last, choices);
-      return;
+// Characters in UTF-8 as a deterministic automaton, as small as can be: what may follow the same
+// bytes is one state.
+class CharacterGraph {
+ public:
+  /// ranges: normalized().
+  explicit CharacterGraph(std::span<const CodeRange> ranges) {
+    graph_.n_states = 2;
+    graph_.accepting = {kEnd};
+    uint32_t first = 0;
+    for (unsigned n_more = 0; n_more < kLengths.size(); ++n_more) {  // bytes after the first
+      const auto [last, prefix] = kLengths.at(n_more);
+      Codes codes;
+      for (const CodeRange& range : ranges) add(range.first, range.last, first, last, codes);
+      add_edges(0, prefix, n_more, codes);
+      first = last + 1;
     }
   }
-  std::array<uint8_t, 4> low = {};
-  std::array<uint8_t, 4> high = {};
-  const size_t n_bytes = encode_code_point(first, low);
-  encode_code_point(last, high);
-  std::vector<Expr> parts;
-  for (size_t i = 0; i < n_bytes; ++i) parts.push_back(bytes(ByteSet(low.at(i), high.at(i))));
-  choices.push_back(sequence(std::move(parts)));
-}
+  [[nodiscard]] Graph take() { return std::move(graph_); }
+
+ private:
+  using Codes = std::vector<std::pair<uint32_t, uint32_t>>;
+  static constexpr int32_t kEnd = 1;
+  // By bytes: the last code, and the bits that the first byte has beside its part of the code.
+  static constexpr std::array<std::pair<uint32_t, uint8_t>, 4> kLengths = {
+      {{0x7F, 0}, {0x7FF, 0xC0}, {0xFFFF, 0xE0}, {kLastCodePoint, 0xF0}}};
+
+  // Adds what codes have in common with those from `low` to `high`.
+  static void add(uint32_t first, uint32_t last, uint32_t low, uint32_t high, Codes& to) {
+    first = std::max(first, low);
+    last = std::min(last, high);
+    if (first <= last) to.emplace_back(first, last);
+  }
+
+  // A byte of the codes' first bits, and of `n_more` times six others what follows.
+  void add_edges(int32_t from, uint8_t prefix, unsigned n_more, const Codes& codes) {
+    const unsigned bits = 6 * n_more;
+    std::map<uint32_t, Codes> below;  // by the first bits
+    for (const auto& [first, last] : codes) {
+      for (uint32_t digit = first >> bits; digit <= last >> bits; ++digit) {
+        const uint32_t start = digit << bits;
+        add(first, last, start, start + (1U << bits) - 1, below[digit]);
+      }
+    }
+    std::map<int32_t, ByteSet> edges;
+    for (auto& [digit, rest] : below) {
+      for (auto& [first, last] : rest) {
+        first -= digit << bits;
+        last -= digit << bits;
+      }
+      edges[state_before(n_more, rest)].add(static_cast<uint8_t>(prefix | digit));
+    }
+    for (const auto& [to, bytes] : edges) graph_.edges.push_back({from, to, bytes});
+  }
+
+  int32_t state_before(unsigned n_more, const Codes& rest) {
+    if (n_more == 0) return kEnd;
+    const auto [known, is_new] = states_.try_emplace({n_more, rest}, graph_.n_states);
+    if (!is_new) return known->second;
+    const int32_t state = graph_.n_states++;
+    add_edges(state, 0x80, n_more - 1, rest);
+    return state;
+  }
+
+  Graph graph_;
+  std::map<std::pair<unsigned, Codes>, int32_t> states_;
+};
 
 }  // namespace
 
@@ -181,24 +192,16 @@ std::vector<CodeRange> complement(std::vector<CodeRange> ranges) {
 }
 
 Expr characters(std::vector<CodeRange> ranges) {
-  constexpr std::array<uint32_t, 4> kLastOfLength = {0x7F, 0x7FF, 0xFFFF, kLastCodePoint};
-  ByteSet ascii;
-  std::vector<Expr> choices;
-  for (const CodeRange& range : normalized(ranges)) {
-    uint32_t first = range.first;
-    for (const uint32_t last_of_length : kLastOfLength) {
-      const uint32_t last = std::min(range.last, last_of_length);
-      if (first > last) continue;
-      if (last <= kLastOfLength[0]) {
-        for (uint32_t code = first; code <= last; ++code) ascii.add(static_cast<uint8_t>(code));
-      } else {
-        add_range(first, last, choices);
-      }
-      first = last + 1;
-    }
+  ranges = normalized(ranges);
+  if (ranges.empty()) return nothing();
+  if (ranges.back().last > 0x7F) {
+    return graph(std::make_shared<const Graph>(CharacterGraph(ranges).take()));
   }
-  choices.insert(choices.begin(), bytes(ascii));
-  return choice(std::move(choices));
+  ByteSet ascii;
+  for (const CodeRange& range : ranges) {
+    ascii.add(ByteSet(static_cast<uint8_t>(range.first), static_cast<uint8_t>(range.last)));
+  }
+  return bytes(ascii);
 }
 
 }  // namespace faststream::rules

@@ -28,7 +28,7 @@ Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
       n_classes_(automaton.n_classes()),
       class_of_(automaton.class_of().data()),
       seen_(automaton.states().size(), 0) {
-  path_.resize(1 << 16U);
+  path_.resize(trie.depth() + 1);
   constexpr std::array<uint32_t, 2> kNoFrame = {~0U, 0};
   constexpr std::array<uint32_t, 2> kNoOtherFrame = {~0U, 1};
   stacks_.intern(kNoFrame);       // kEnd
@@ -306,10 +306,22 @@ bool Machine::takes_any_text(State state) {
       {{0x80, 0x8F, 2}},
       {{0x81, 0xBF, 1}},
   }};
-  std::set<std::pair<State, uint8_t>> seen = {{state, 0}};
+  std::vector<uint16_t> seen;  // by state: bits of where within a character
+  size_t n_seen = 0;
+  const auto is_new = [&](State s, uint8_t within) {
+    if (seen.size() <= static_cast<size_t>(s)) seen.resize(states_.size(), 0);
+    uint16_t& bits = seen[static_cast<size_t>(s)];
+    const auto bit = static_cast<uint16_t>(1U << within);
+    if ((bits & bit) != 0) return false;
+    bits = static_cast<uint16_t>(bits | bit);
+    ++n_seen;
+    return true;
+  };
+  (void)is_new(state, 0);
   std::vector<std::pair<State, uint8_t>> now = {{state, 0}};
+  std::vector<std::pair<State, uint8_t>> after;
   for (size_t depth = 0; depth < kShortToken && !now.empty(); ++depth) {
-    std::vector<std::pair<State, uint8_t>> after;
+    after.clear();
     for (const auto& [from, within] : now) {
       for (const Range& range : utf8.at(within)) {
         int32_t before = -1;
@@ -318,13 +330,12 @@ bool Machine::takes_any_text(State state) {
           if (std::exchange(before, byte_class) == byte_class) continue;
           const State to = next(from, static_cast<uint8_t>(byte));
           if (to == kDead) return false;
-          const std::pair pair(to, range.to);
-          if (seen.insert(pair).second) after.push_back(pair);
+          if (is_new(to, range.to)) after.emplace_back(to, range.to);
         }
       }
     }
-    if (seen.size() > kMaxPairs) return false;
-    now = std::move(after);
+    if (n_seen > kMaxPairs) return false;
+    std::swap(now, after);
   }
   return true;
 }

@@ -57,8 +57,8 @@ class Machine {
   /// The only byte that the text can go on with, unless it may end.
   std::optional<uint8_t> only_byte(State state);
 
-  /// Numbers that all states together are made of.
-  [[nodiscard]] size_t states_length() const { return states_.length(); }
+  /// Numbers that all states, and their places, are made of together.
+  [[nodiscard]] size_t states_length() const { return states_.length() + places_.length(); }
   /// Whether it holds so much that users are to go on in a fresh one.
   [[nodiscard]] bool is_full() const;
   /// The state of this machine that is `state` of another one of the same automaton.

@@ -64,8 +64,13 @@ bool RuleMatcher::accept(std::string_view bytes) {
 
 std::string RuleMatcher::forced(size_t most) const {
   const std::lock_guard lock(memory_->mutex);
-  std::string bytes;
   Machine::State state = state_;
+  return forced_from(state, most);
+}
+
+// Moves the state to where the bytes end.
+std::string RuleMatcher::forced_from(Machine::State& state, size_t most) const {
+  std::string bytes;
   while (bytes.size() < most) {
     const auto only = memory_->machine.only_byte(state);
     if (!only) break;
@@ -73,6 +78,29 @@ std::string RuleMatcher::forced(size_t most) const {
     state = memory_->machine.next(state, *only);
   }
   return bytes;
+}
+
+std::vector<int32_t> RuleMatcher::forced_tokens(size_t most) const {
+  constexpr size_t kMostBytes = 8;  // of a token on average
+  const std::lock_guard lock(memory_->mutex);
+  Machine::State after = state_;
+  const std::string bytes = forced_from(after, kMostBytes * most);
+  const auto goes_beyond = [&](const ByteSet& with) {
+    for (int byte = 0; byte < 256; ++byte) {
+      const auto b = static_cast<uint8_t>(byte);
+      if (with.has(b) && memory_->machine.next(after, b) != Machine::kDead) return true;
+    }
+    return false;
+  };
+  const TokenTrie& trie = rule_->trie();
+  std::vector<int32_t> tokens;
+  for (std::string_view left = bytes; !left.empty() && tokens.size() < most;) {
+    const TokenTrie::Beginning next = trie.begin(left);
+    if (next.token < 0 || goes_beyond(next.beyond)) break;
+    tokens.push_back(next.token);
+    left.remove_prefix(trie.bytes(next.token).size());
+  }
+  return tokens;
 }
 
 bool RuleMatcher::complete() const {

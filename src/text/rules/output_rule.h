@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/rules/automaton.h"
 #include "text/rules/machine.h"
@@ -64,12 +65,18 @@ class RuleMatcher {
 
   /// The bytes that are certain to come next, at most `most`.
   [[nodiscard]] std::string forced(size_t most) const;
+  /// Tokens that a model is nearly certain to write next, at most `most`: those that the bytes that
+  /// are certain to come next are split into, the longest first. None that another token may take
+  /// the place of which goes beyond these bytes.
+  [[nodiscard]] std::vector<int32_t> forced_tokens(size_t most) const;
   /// Whether the text may end here.
   [[nodiscard]] bool complete() const;
   /// Whether it may go on.
   [[nodiscard]] bool goes_on() const;
 
  private:
+  std::string forced_from(Machine::State& state, size_t most) const;
+
   std::shared_ptr<const CompiledRule> rule_;
   std::shared_ptr<CompiledRule::Memory> memory_;
   Machine::State state_;

@@ -304,9 +304,17 @@ bool has_mark(const Expr& expr) {
 Expr resolve(const Expr& expr, Node::Kind anchor, const Expr& fill) {
   const bool at_begin = anchor == Node::Kind::begin;
   if (expr->kind == anchor) return literal("");
-  if (expr->kind == Node::Kind::choice) {
+  if (expr->kind == Node::Kind::choice && has_mark(expr)) {
     std::vector<Expr> parts;
-    for (const Expr& part : expr->parts) parts.push_back(resolve(part, anchor, fill));
+    std::vector<Expr> plain;  // with `fill` in common: else what has matched would be told apart
+    for (const Expr& part : expr->parts) {
+      if (has_mark(part)) {
+        parts.push_back(resolve(part, anchor, fill));
+      } else {
+        plain.push_back(part);
+      }
+    }
+    if (!plain.empty()) parts.push_back(resolve(choice(std::move(plain)), anchor, fill));
     return choice(std::move(parts));
   }
   if (expr->kind == Node::Kind::sequence) {

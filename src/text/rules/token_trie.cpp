@@ -32,7 +32,9 @@ TokenTrie::TokenTrie(int32_t vocab, const std::function<std::string(int32_t)>& b
     bytes_ += bytes_of(token);
     starts_.push_back(bytes_.size());
     const size_t size = bytes(token).size();
-    if (size > 0 && size <= kMaxTokenBytes) sorted.push_back(token);
+    if (size == 0 || size > kMaxTokenBytes) continue;
+    sorted.push_back(token);
+    depth_ = std::max(depth_, size);
   }
   std::ranges::stable_sort(sorted, [this](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
 
@@ -70,6 +72,39 @@ TokenTrie::TokenTrie(int32_t vocab, const std::function<std::string(int32_t)>& b
   for (const Entry& entry : parts_[kText]) {
     if (entry.token >= 0) add(entry.token, text_tokens_);
   }
+  const auto is_byte = [](const Entry& entry) { return entry.depth == 0 && entry.token >= 0; };
+  has_all_bytes_ = std::ranges::count_if(parts_[kText], is_byte) +
+                       std::ranges::count_if(parts_[kOthers], is_byte) ==
+                   256;
+}
+
+TokenTrie::Beginning TokenTrie::begin(std::string_view text) const {
+  Beginning found;
+  size_t length = 0;
+  for (const std::vector<Entry>& nodes : parts_) {
+    size_t depth = 0;
+    size_t first = 0;  // of the nodes below those that the text has led to
+    size_t last = nodes.size();
+    while (first < last && depth < text.size()) {
+      const Entry& node = nodes[first];
+      if (node.byte != static_cast<uint8_t>(text[depth])) {
+        first = node.end;
+        continue;
+      }
+      ++depth;
+      if (node.token >= 0 && depth > length) {
+        found.token = node.token;
+        length = depth;
+      }
+      last = node.end;
+      ++first;
+    }
+    if (depth < text.size()) continue;
+    for (; first < last; first = nodes[first].end) found.beyond.add(nodes[first].byte);
+  }
+  // Of tokens with the same bytes the last: those that stand for bytes as such come first.
+  while (found.token >= 0 && next_alike(found.token) >= 0) found.token = next_alike(found.token);
+  return found;
 }
 
 }  // namespace faststream::rules

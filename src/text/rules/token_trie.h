@@ -7,7 +7,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "text/rules/byte_set.h"
 
 namespace faststream {
 class Tokenizer;
@@ -56,6 +59,16 @@ class TokenTrie {
   [[nodiscard]] int32_t next_alike(int32_t token) const {
     return same_[static_cast<size_t>(token)];
   }
+  /// Bytes of the longest token that may be allowed.
+  [[nodiscard]] size_t depth() const { return depth_; }
+  /// Whether every byte alone is a token: then some token begins any text.
+  [[nodiscard]] bool has_all_bytes() const { return has_all_bytes_; }
+  /// What a text may be split into next.
+  struct Beginning {
+    int32_t token = -1;  ///< the longest that the text begins with; none: -1
+    ByteSet beyond;      ///< bytes after the whole text with which longer tokens go on
+  };
+  [[nodiscard]] Beginning begin(std::string_view text) const;
   [[nodiscard]] std::string_view bytes(int32_t token) const {
     const auto t = static_cast<size_t>(token);
     return std::string_view(bytes_).substr(starts_[t], starts_[t + 1] - starts_[t]);
@@ -63,6 +76,8 @@ class TokenTrie {
 
  private:
   int32_t vocab_;
+  size_t depth_ = 0;
+  bool has_all_bytes_ = false;
   std::string bytes_;           // of all tokens
   std::vector<size_t> starts_;  // [vocab + 1]
   std::vector<Entry> parts_[kParts];

@@ -51,6 +51,41 @@ inline std::vector<Request> requests_that_repeat() {
   return all;
 }
 
+// Answers by rules that leave little to the model, of the same kinds.
+inline std::vector<Request> requests_by_rule() {
+  using Kind = OutputRule::Kind;
+  const std::vector<OutputRule> rules = {
+      {Kind::json_schema,
+       R"({"type": "object", "additionalProperties": false, "required": ["a long name", "kind"],
+           "properties": {"a long name": {"type": "integer", "minimum": 10, "maximum": 99},
+                          "kind": {"enum": ["hello there", "hello world", "other"]}}})"},
+      {Kind::regex, "(yes|no), that is (what|how) it (does|is), [a-d]{2,8} \\(sic\\)"},
+      {Kind::grammar,
+       "root ::= \"<text>\" word (\", \" word)* \"</text>\"\n"
+       "word ::= \"hello\" | \"world\" | [x-z]+"},
+  };
+  std::mt19937 random(59);
+  std::vector<Request> all;
+  for (size_t i = 0; i < 15; ++i) {
+    std::vector<int32_t> prompt{1};
+    append(prompt, random_tokens(random, 5 + random() % 30));
+    Request request;
+    request.prompt = prompt;
+    request.rule = rules[i % rules.size()];
+    request.max_tokens = i % 5 == 4 ? 9 : 90;
+    request.sampling.seed = random();
+    request.sampling.temperature = i % 2 == 0 ? 0 : 1;
+    if (i % 4 == 1) request.sampling.repetition_penalty = 1.1F;
+    if (i % 4 == 2) request.logprobs = 2;
+    if (i % 7 == 3) request.sampling.logit_bias = {{.token = prompt[1], .bias = 3}};
+    if (i % 7 == 4) request.min_tokens = 12;
+    if (i % 7 == 5) request.n = 2;
+    if (i % 7 == 6) request.stop = {"at is"};
+    all.push_back(request);
+  }
+  return all;
+}
+
 inline std::string answer_of(const Result& result) {
   std::string all;
   for (const Output& output : result.outputs) {

@@ -95,6 +95,31 @@ TEST_P(SpeculationEngine, ADraftThatIsTheModelItselfIsAccepted) {
   EXPECT_GT(10 * stats.accepted_tokens, 9 * stats.proposed_tokens);
 }
 
+TEST_P(SpeculationEngine, WhatARuleForcesIsReadTogetherAndChangesNoText) {
+  const std::vector<Request> all = requests_by_rule();
+  Engine plain(model(), speculating("off", 1));
+  const Answers exactly = run_alone(plain, all, exact_answer_of);
+  const Answers expected = run_alone(plain, all, answer_of);
+  EXPECT_EQ(plain.stats().proposed_tokens, 0);
+
+  for (const std::string& how : {std::string("lookup"), "draft=" + model().string()}) {
+    Engine alone(model(), speculating(how, 1));
+    expect_same_answers(run_alone(alone, all, exact_answer_of), exactly, how + ", alone");
+    EXPECT_GT(alone.stats().accepted_tokens, 100);
+    EXPECT_LT(3 * alone.stats().steps, 2 * plain.stats().steps);
+  }
+  for (const int32_t slots : {8, 64}) {
+    Engine engine(model(), speculating("lookup", slots));
+    expect_same_answers(run_together(engine, all, answer_of), expected, "together");
+    EXPECT_GT(engine.stats().accepted_tokens, 0);
+    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+  }
+  EngineOptions tight = speculating("lookup", 8);
+  tight.kv_tokens = tight.context = 160;
+  Engine preempting(model(), tight);
+  expect_same_answers(run_together(preempting, all, answer_of), expected, "with little room");
+}
+
 TEST(Speculation, RefusesADraftOfAnotherTokenizer) {
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.back().text += "e";

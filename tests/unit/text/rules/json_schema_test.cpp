@@ -117,6 +117,14 @@ TEST(JsonSchema, EnforcesFormats) {
   }
 }
 
+TEST(JsonSchema, FindsAnyOfManyAnywhereInAString) {
+  expect_fits(
+      R"re({"pattern": "(trace|debug[2345]?|info|stats|notice|warning|error|critical|fatal|^alert|emerg$|verbose|panic|silent|quiet|never|always|maybe)"})re",
+      {R"("x debug3 y")", R"("alert x")", R"("x emerg")", R"("infostats")", R"("maybe")"},
+      {R"("x alert")", R"("emerg x")", R"("xyz")", R"("")", R"("may be")"});
+  expect_fits(R"({"pattern": "\\p{L}"})", {R"("1é2")", R"("\t字")", R"("𝒜")"}, {R"("1€ ")"});
+}
+
 TEST(JsonSchema, FollowsReferences) {
   expect_fits(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
                  {"next": {"anyOf": [{"$ref": "#node"}, {"type": "null"}]}}, "required": ["next"],

@@ -200,6 +200,42 @@ TEST(OutputRule, TellsForcedBytes) {
   EXPECT_EQ(matcher.forced(100), "");
 }
 
+std::vector<std::string> forced_tokens(const RuleMatcher& matcher, size_t most,
+                                       const std::vector<std::string>& tokens) {
+  std::vector<std::string> found;
+  for (const int32_t token : matcher.forced_tokens(most)) {
+    found.push_back(tokens[static_cast<size_t>(token)]);
+  }
+  return found;
+}
+
+TEST(OutputRule, SplitsForcedBytesIntoTheLongestTokens) {
+  using Tokens = std::vector<std::string>;
+  const std::string pattern = "(yes|no), I (do|did)!";
+  const Tokens tokens = {"y", "e", "es", ", ", ", I ", "I", "d", "dx", "i", "o", "!", "e", "!!"};
+  RuleMatcher matcher = regex_matcher(pattern, tokens);
+  EXPECT_EQ(forced_tokens(matcher, 9, tokens), Tokens{});
+  ASSERT_TRUE(matcher.accept("y"));
+  EXPECT_EQ(forced_tokens(matcher, 9, tokens), (Tokens{"es", ", I ", "d"}));
+  EXPECT_EQ(forced_tokens(matcher, 2, tokens), (Tokens{"es", ", I "}));
+  ASSERT_TRUE(matcher.accept("es, I do"));
+  EXPECT_EQ(forced_tokens(matcher, 9, tokens), Tokens{"!"}) << "the other goes on with what cannot";
+
+  const Tokens with_longer = {"y", "es", ", I ", "d", "did"};
+  RuleMatcher other = regex_matcher(pattern, with_longer);
+  ASSERT_TRUE(other.accept("y"));
+  EXPECT_EQ(forced_tokens(other, 9, with_longer), (Tokens{"es", ", I "})) << "it may be did";
+  const Tokens without = {"y", "es"};
+  other = regex_matcher(pattern, without);
+  ASSERT_TRUE(other.accept("y"));
+  EXPECT_EQ(forced_tokens(other, 9, without), Tokens{"es"});
+}
+
+TEST(OutputRule, PrefersTheLastOfTokensThatAreAlike) {
+  const RuleMatcher matcher = regex_matcher("ab", {"a", "ab", "b", "ab", "a"});
+  EXPECT_EQ(matcher.forced_tokens(2), std::vector<int32_t>{3});
+}
+
 TEST(OutputRule, RefusesWhatHasNoText) {
   EXPECT_THROW(matcher_of({{{"r", sequence({literal("a"), call(0)})}}}, {}), Error);
   EXPECT_THROW(matcher_of({{{"r", choice({literal("a"), sequence({call(0), literal("b")})})}}}, {}),
