@@ -309,6 +309,15 @@ Automaton::Automaton(const Grammar& grammar) {
   classify();
 }
 
+size_t Automaton::bytes() const {
+  size_t bytes = states_.size() * sizeof(State);
+  for (const State& state : states_) {
+    bytes += state.bytes.capacity() * sizeof(ByteEdge) + state.moves.capacity() * sizeof(Move) +
+             state.calls.capacity() * sizeof(CallEdge);
+  }
+  return bytes;
+}
+
 // Takes away what leads to no end: states from which no final state can be reached, and edges to
 // them.
 void Automaton::trim() {

@@ -60,6 +60,8 @@ class Automaton {
   /// Throws Error where a rule is left-recursive, no text fits the grammar, or it is too large.
   explicit Automaton(const Grammar& grammar);
 
+  /// Of memory, about.
+  [[nodiscard]] size_t bytes() const;
   [[nodiscard]] std::span<const State> states() const { return states_; }
   [[nodiscard]] std::span<const Rule> rules() const { return rules_; }  ///< the first is the text
   [[nodiscard]] std::span<const Loop> loops() const { return loops_; }

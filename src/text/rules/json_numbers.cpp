@@ -158,7 +158,8 @@ Expr magnitude_between(const Magnitude& low, const std::optional<Magnitude>& hig
   const Expr any_fraction = fraction_from("", true);
   if (high && high->value.whole == first) {
     const Dfa from(fraction_from(low.value.fraction, low.inclusive), budget);
-    const Dfa within = from.both(Dfa(fraction_to(high->value.fraction, high->inclusive), budget), budget);
+    const Dfa within =
+        from.both(Dfa(fraction_to(high->value.fraction, high->inclusive), budget), budget);
     if (within.is_nothing()) return nothing();
     return sequence({literal(first), graph(std::make_shared<const Graph>(within.graph()))});
   }
@@ -320,7 +321,8 @@ Expr number_expression(const NumberBounds& bounds, WorkBudget& budget) {
     if (!bounds.least && !bounds.most) return all_multiples;
     NumberBounds others = bounds;
     others.multiple_of.reset();
-    const Dfa both = Dfa(all_multiples, budget).both(Dfa(number_expression(others, budget), budget), budget);
+    const Dfa both =
+        Dfa(all_multiples, budget).both(Dfa(number_expression(others, budget), budget), budget);
     if (both.is_nothing()) return nothing();
     return graph(std::make_shared<const Graph>(both.graph()));
   }

@@ -159,7 +159,7 @@ class RegexParser {
 
   // As characters(), each class once.
   Expr characters_of(std::vector<CodeRange> ranges) {
-    constexpr size_t kStepsOfRange = 20;
+    constexpr size_t kStepsOfRange = 60;
     budget_.spend(ranges.size());
     const auto [known, is_new] = classes_.try_emplace(std::move(ranges));
     if (is_new) {

@@ -47,8 +47,7 @@ using RangesByName = std::map<std::string, std::vector<CodeRange>, std::less<>>;
 RangesByName find_ranges() {
   RangesByName by_name;
   for (uint32_t code = 0; code <= kLastCodePoint; ++code) {
-    const std::string_view category =
-        utf8proc_category_string(static_cast<utf8proc_int32_t>(code));
+    const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(code));
     const bool is_cased = category == "Lu" || category == "Ll" || category == "Lt";
     for (const std::string_view name : {category, category.substr(0, 1), std::string_view("LC")}) {
       if (name == "LC" && !is_cased) continue;

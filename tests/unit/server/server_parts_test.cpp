@@ -20,6 +20,7 @@ TEST(ServerErrors, NameTheMemberAtFault) {
   EXPECT_EQ(parameter_of("unknown key \"x\"; leave it out"), "x");
   EXPECT_EQ(parameter_of("temperature must be a number"), "temperature");
   EXPECT_EQ(parameter_of("best_of, the samples to draw, must be n"), "best_of");
+  EXPECT_EQ(parameter_of("\"regex\": the regular expression \"(\" has a ( without its )"), "regex");
   EXPECT_EQ(parameter_of("something else"), "");
   EXPECT_EQ(parameter_of("an open \"quotation"), "");
 }
