@@ -9,13 +9,18 @@ namespace {
 Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
                Input& input) {
   const Matrix middle = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.size);
-  if (ffn.cutoff || (ffn.gated && is_adapted(pass, weights.up, input.x.rows))) {
+  const bool is_changed = ffn.gated && is_adapted(pass, weights.up, input.x.rows);
+  if (ffn.cutoff || is_changed) {
     const Matrix both = pass.memory.middle.first_rows(input.x.rows).columns(0, ffn.up_dim());
-    const Matrix gates = both.columns(0, ffn.size);
     const Matrix up = both.columns(ffn.size, ffn.size);
-    multiply(pass, input, weights.up, both);
-    if (ffn.cutoff) pass.backend.keep_largest(*ffn.cutoff, gates);
-    pass.backend.scale(gates, ffn.activation, up);
+    if (ffn.cutoff) {
+      const Matrix gates = both.columns(0, ffn.size);
+      multiply(pass, input, weights.up, both);
+      pass.backend.keep_largest(*ffn.cutoff, gates);
+      pass.backend.scale(gates, ffn.activation, up);
+    } else {
+      multiply_gated(pass, input, weights.up, ffn.activation, both);
+    }
     return up;
   }
   if (ffn.gated) {

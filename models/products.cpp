@@ -25,6 +25,13 @@ void add_low_rank(const Pass& pass, const Matrix& x, const LowRank& change, cons
   pass.backend.linear(of_low, change.b, {.output = OutputMode::add}, out);
 }
 
+// out = x · weightᵀ + bias and what the adapter adds.
+void multiply_changed(const Pass& pass, Input& input, const Linear& linear, const LowRank& change,
+                      const Matrix& out) {
+  pass.backend.linear(input, linear.weight, {.bias = linear.bias}, out);
+  add_low_rank(pass, input.x, change, out);
+}
+
 }  // namespace
 
 bool is_adapted(const Pass& pass, const Linear& linear, int64_t rows) {
@@ -33,6 +40,36 @@ bool is_adapted(const Pass& pass, const Linear& linear, int64_t rows) {
            return static_cast<bool>(change_in(linear, range));
          });
 }
+
+namespace {
+
+// Calls plain(rows, first) for the rows that no adapter changes, and changed(rows, first, change)
+// for those that one does: so a row's bits do not depend on others'. `rows` are those from `first`
+// on.
+template <typename Plain, typename Changed>
+void for_parts(const Pass& pass, Input& input, const Linear& linear, int64_t n_rows,
+               const Plain& plain, const Changed& changed) {
+  if (!is_adapted(pass, linear, n_rows)) return plain(input, 0);
+  const Matrix& x = normalize(pass.backend, input);
+  int64_t done = 0;
+  const auto plain_until = [&](int64_t end) {
+    if (end == done) return;
+    Input rows{.x = x.row_range(done, end - done)};
+    plain(rows, done);
+    done = end;
+  };
+  for (const AdapterRows& range : ranges_of(pass, n_rows)) {
+    const LowRank& change = change_in(linear, range);
+    if (!change) continue;
+    plain_until(range.first);
+    Input rows{.x = x.row_range(range.first, range.count)};
+    changed(rows, range.first, change);
+    done = int64_t{range.first} + range.count;
+  }
+  plain_until(n_rows);
+}
+
+}  // namespace
 
 void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix& out,
               OutputMode output) {
@@ -49,12 +86,34 @@ void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix
 
 void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
                            Activation activation, const Matrix& out) {
-  if (is_adapted(pass, linear, out.rows)) {
-    multiply(pass, input, linear, out);
-    pass.backend.activate(activation, out);
-  } else {
-    pass.backend.linear(input, linear.weight, {.bias = linear.bias, .activation = activation}, out);
-  }
+  for_parts(
+      pass, input, linear, out.rows,
+      [&](Input& rows, int64_t first) {
+        pass.backend.linear(rows, linear.weight, {.bias = linear.bias, .activation = activation},
+                            out.row_range(first, rows.x.rows));
+      },
+      [&](Input& rows, int64_t first, const LowRank& change) {
+        const Matrix own = out.row_range(first, rows.x.rows);
+        multiply_changed(pass, rows, linear, change, own);
+        pass.backend.activate(activation, own);
+      });
+}
+
+void multiply_gated(const Pass& pass, Input& input, const Linear& linear, Activation activation,
+                    const Matrix& both) {
+  const int64_t size = both.cols / 2;
+  const Matrix up = both.columns(size, size);
+  for_parts(
+      pass, input, linear, both.rows,
+      [&](Input& rows, int64_t first) {
+        pass.backend.gated_linear(rows, linear.weight, linear.bias, activation,
+                                  up.row_range(first, rows.x.rows));
+      },
+      [&](Input& rows, int64_t first, const LowRank& change) {
+        const Matrix own = both.row_range(first, rows.x.rows);
+        multiply_changed(pass, rows, linear, change, own);
+        pass.backend.scale(own.columns(0, size), activation, up.row_range(first, rows.x.rows));
+      });
 }
 
 }  // namespace faststream

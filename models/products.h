@@ -19,4 +19,9 @@ void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix
 void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
                            Activation activation, const Matrix& out);
 
+/// The second half of the columns of `both` = activation(gate) · up, where gates and up are the
+/// halves of the same; the first half is anything.
+void multiply_gated(const Pass& pass, Input& input, const Linear& linear, Activation activation,
+                    const Matrix& both);
+
 }  // namespace faststream

@@ -88,8 +88,8 @@ std::vector<LogitBias> logit_biases(const JsonView& value) {
   return biases;
 }
 
-OutputRule rule(OutputRule::Kind kind, const JsonView& value) {
-  return {.kind = kind, .text = value.as<std::string>()};
+OutputRule rule(OutputRule::Kind kind, const JsonView& value, const char* name) {
+  return {.kind = kind, .text = value.as<std::string>(), .name = in_quotes(name)};
 }
 
 // As move_options() leaves it.
@@ -129,8 +129,10 @@ constexpr Key kKeys[] = {
     {"special", [](const JsonView& v, Request& r) { r.show_special = v.as<bool>(); }},
     {"parse_special", [](const JsonView& v, Request& r) { r.parse_special = v.as<bool>(); }},
     {"response_format", [](const JsonView& v, Request& r) { r.rule = response_format(v); }},
-    {"regex", [](const JsonView& v, Request& r) { r.rule = rule(OutputRule::Kind::regex, v); }},
-    {"grammar", [](const JsonView& v, Request& r) { r.rule = rule(OutputRule::Kind::grammar, v); }},
+    {"regex",
+     [](const JsonView& v, Request& r) { r.rule = rule(OutputRule::Kind::regex, v, "regex"); }},
+    {"grammar",
+     [](const JsonView& v, Request& r) { r.rule = rule(OutputRule::Kind::grammar, v, "grammar"); }},
     {"source_lang", [](const JsonView& v, Request& r) { r.source_language = v.as<std::string>(); }},
     {"target_lang", [](const JsonView& v, Request& r) { r.target_language = v.as<std::string>(); }},
 };

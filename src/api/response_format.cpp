@@ -25,7 +25,7 @@ std::optional<OutputRule> read_response_format(const std::string& text) {
   if (named == format.end() || !named->is_object()) fail("has no object \"json_schema\"");
   const auto schema = named->find("schema");
   if (schema == named->end()) fail("has no \"schema\" in its \"json_schema\"");
-  return OutputRule{.kind = OutputRule::Kind::json_schema, .text = schema->dump()};
+  return OutputRule{.kind = OutputRule::Kind::json_schema, .text = schema->dump(), .name = kWhere};
 }
 
 }  // namespace faststream::api

@@ -73,7 +73,8 @@ std::optional<OutputRule> read_tool_choice(const json& choice, std::string_view 
                 : "demands a call, but \"tools\" has no function with a name");
   }
   return OutputRule{.kind = OutputRule::Kind::json_schema,
-                    .text = ordered_json({{"anyOf", std::move(calls)}}).dump()};
+                    .text = ordered_json({{"anyOf", std::move(calls)}}).dump(),
+                    .name = "\"tool_choice\""};
 }
 
 }  // namespace faststream::api

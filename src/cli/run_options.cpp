@@ -100,7 +100,7 @@ void add_rule_options(CLI::App& app, Request& request) {
     const bool is_file = kind != OutputRule::Kind::regex;
     const auto read = [&request, kind, is_file, name](const std::string& value) {
       const std::string text = is_file ? read_text_file(value, name) : value;
-      request.rule = OutputRule{.kind = kind, .text = text};
+      request.rule = OutputRule{.kind = kind, .text = text, .name = name};
     };
     CLI::Option* option = app.add_option_function<std::string>(name, read, help);
     option->group(kGeneration)->type_name(is_file ? "FILE" : "PATTERN");

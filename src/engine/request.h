@@ -34,6 +34,7 @@ struct OutputRule {
   };
   Kind kind = Kind::json_object;
   std::string text;
+  std::string name = {};  ///< what errors begin with: where the user gave it; may be empty
 };
 
 struct Request {

@@ -1,7 +1,10 @@
 #include "engine/rule_cache.h"
 
 #include <algorithm>
+#include <iterator>
+#include <string>
 
+#include "support/error.h"
 #include "text/rules/grammar_text.h"
 #include "text/rules/json_schema.h"
 #include "text/rules/regex.h"
@@ -10,6 +13,7 @@ namespace faststream {
 namespace {
 
 constexpr size_t kMaxKept = 32;
+constexpr size_t kMaxKeptBytes = size_t{256} << 20U;  // of those that have been used before
 
 rules::Grammar read(const OutputRule& rule) {
   switch (rule.kind) {
@@ -46,12 +50,28 @@ std::shared_ptr<const rules::CompiledRule> RuleCache::compile(const OutputRule& 
     const std::lock_guard lock(mutex_);
     if (auto known = find()) return known;
   }
-  auto compiled = std::make_shared<const rules::CompiledRule>(read(rule), trie());
+  auto compiled = compile_new(rule);
   const std::lock_guard lock(mutex_);
   if (auto known = find()) return known;  // another thread's
   compiled_.emplace_front(rule, compiled);
+  size_t bytes = 0;
+  for (auto kept = std::next(compiled_.begin()); kept != compiled_.end(); ++kept) {
+    bytes += kept->first.text.size() + kept->second->bytes();
+    if (bytes <= kMaxKeptBytes) continue;
+    compiled_.erase(kept, compiled_.end());
+    break;
+  }
   if (compiled_.size() > kMaxKept) compiled_.pop_back();
   return compiled;
+}
+
+std::shared_ptr<const rules::CompiledRule> RuleCache::compile_new(const OutputRule& rule) {
+  try {
+    return std::make_shared<const rules::CompiledRule>(read(rule), trie());
+  } catch (const Error& error) {
+    if (rule.name.empty()) throw;
+    throw Error(rule.name + ": " + error.what());
+  }
 }
 
 }  // namespace faststream

@@ -21,11 +21,13 @@ class RuleCache {
   /// `tokenizer` must outlive it. vocab: rows of the model's output.
   RuleCache(const Tokenizer& tokenizer, int64_t vocab) : tokenizer_(tokenizer), vocab_(vocab) {}
 
-  /// Throws Error where the rule is none, or asks for what is not supported.
+  /// Throws Error, which begins with the rule's name, where the rule is none, or asks for what is
+  /// not supported.
   std::shared_ptr<const rules::CompiledRule> compile(const OutputRule& rule);
 
  private:
   std::shared_ptr<const rules::TokenTrie> trie();
+  std::shared_ptr<const rules::CompiledRule> compile_new(const OutputRule& rule);
 
   const Tokenizer& tokenizer_;
   int64_t vocab_;

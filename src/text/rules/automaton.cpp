@@ -21,6 +21,11 @@ constexpr int64_t kMaxCopied = 256;  // states
 constexpr int64_t kMaxInlined = 16;  // states
 constexpr int64_t kManyStates = int64_t{1} << 40U;
 
+[[noreturn]] void refuse_size(size_t most, const char* what) {
+  throw Error("the rule of output needs more than " + std::to_string(most) + what +
+              "; make it smaller");
+}
+
 }  // namespace
 
 // Makes the states of a grammar's rules.
@@ -49,13 +54,16 @@ class AutomatonBuilder {
 
   int32_t add_state() {
     if (to_.states_.size() >= kMaxAutomatonStates) {
-      throw Error("the rule of output needs more than " + std::to_string(kMaxAutomatonStates) +
-                  " states; make it smaller");
+      refuse_size(kMaxAutomatonStates, " states");
     }
     to_.states_.emplace_back().loop = loop_;
     return static_cast<int32_t>(to_.states_.size() - 1);
   }
   Automaton::State& state(int32_t s) { return to_.states_[static_cast<size_t>(s)]; }
+  void add_edge(int32_t from, const ByteSet& bytes, int32_t to) {
+    if (++n_edges_ > kMaxAutomatonEdges) refuse_size(kMaxAutomatonEdges, " edges");
+    state(from).bytes.push_back({bytes, to});
+  }
   void move(int32_t from, int32_t to) { state(from).moves.push_back({.to = to}); }
 
   void add(const Expr& expr, int32_t from, int32_t to) {
@@ -63,8 +71,7 @@ class AutomatonBuilder {
       case Node::Kind::nothing:
         return;
       case Node::Kind::bytes:
-        state(from).bytes.push_back({expr->bytes, to});
-        return;
+        return add_edge(from, expr->bytes, to);
       case Node::Kind::literal:
         return add_literal(expr->text, from, to);
       case Node::Kind::sequence:
@@ -84,6 +91,13 @@ class AutomatonBuilder {
         return;
       case Node::Kind::repeat:
         return add_repeat(expr, from, to);
+      case Node::Kind::rest: {
+        const int32_t loop = add_state();
+        state(loop).takes_rest = true;
+        move(from, loop);
+        add(expr->parts.front(), loop, loop);
+        return move(loop, to);
+      }
       case Node::Kind::call:
         if (is_inlined(expr->rule)) {
           const int32_t start = add_state();
@@ -107,7 +121,7 @@ class AutomatonBuilder {
     for (size_t i = 0; i < text.size(); ++i) {
       const int32_t next = i + 1 == text.size() ? to : add_state();
       const auto byte = static_cast<uint8_t>(text[i]);
-      state(from).bytes.push_back({ByteSet(byte, byte), next});
+      add_edge(from, ByteSet(byte, byte), next);
       from = next;
     }
   }
@@ -117,8 +131,8 @@ class AutomatonBuilder {
     for (int32_t i = 0; i < graph.n_states; ++i) states.push_back(add_state());
     move(from, states.front());
     for (const Graph::Edge& edge : graph.edges) {
-      state(states[static_cast<size_t>(edge.from)])
-          .bytes.push_back({edge.bytes, states[static_cast<size_t>(edge.to)]});
+      add_edge(states[static_cast<size_t>(edge.from)], edge.bytes,
+               states[static_cast<size_t>(edge.to)]);
     }
     for (const int32_t i : graph.accepting) move(states[static_cast<size_t>(i)], to);
   }
@@ -253,6 +267,8 @@ class AutomatonBuilder {
         return std::ranges::any_of(expr->parts, [this](const Expr& p) { return is_nullable(p); });
       case Node::Kind::net:  // where all parts on a way are; what cannot be repeated is refused
         return std::ranges::any_of(expr->parts, [this](const Expr& p) { return is_nullable(p); });
+      case Node::Kind::rest:
+        return true;
       case Node::Kind::repeat:
         return expr->least == 0 || is_nullable(expr->parts.front());
       case Node::Kind::call:
@@ -279,6 +295,7 @@ class AutomatonBuilder {
   Automaton& to_;
   const Grammar& grammar_;
   int32_t loop_ = -1;  // that is being made
+  size_t n_edges_ = 0;
   std::vector<Inlined> inlined_;
   std::vector<bool> nullable_;
   std::unordered_map<const Node*, int64_t> sizes_;
@@ -290,6 +307,15 @@ Automaton::Automaton(const Grammar& grammar) {
   trim();
   refuse_left_recursion();
   classify();
+}
+
+size_t Automaton::bytes() const {
+  size_t bytes = states_.size() * sizeof(State);
+  for (const State& state : states_) {
+    bytes += state.bytes.capacity() * sizeof(ByteEdge) + state.moves.capacity() * sizeof(Move) +
+             state.calls.capacity() * sizeof(CallEdge);
+  }
+  return bytes;
 }
 
 // Takes away what leads to no end: states from which no final state can be reached, and edges to

@@ -15,6 +15,8 @@ namespace faststream::rules {
 
 /// States that the automata of a grammar may have together.
 constexpr size_t kMaxAutomatonStates = size_t{1} << 21U;
+/// Likewise edges by bytes.
+constexpr size_t kMaxAutomatonEdges = size_t{1} << 22U;
 
 /// One nondeterministic automaton a rule (Thompson's construction, doi:10.1145/363347.363387), all
 /// in one space of states. A repetition of many times is a loop with a counter: each state of its
@@ -46,6 +48,8 @@ class Automaton {
     std::vector<CallEdge> calls;
     std::vector<Move> moves;
     int32_t loop = -1;  ///< whose body it is in
+    /// Whether any text that the rule has anywhere goes on and ends from here.
+    bool takes_rest = false;
   };
   struct Rule {
     int32_t start = 0;
@@ -56,6 +60,8 @@ class Automaton {
   /// Throws Error where a rule is left-recursive, no text fits the grammar, or it is too large.
   explicit Automaton(const Grammar& grammar);
 
+  /// Of memory, about.
+  [[nodiscard]] size_t bytes() const;
   [[nodiscard]] std::span<const State> states() const { return states_; }
   [[nodiscard]] std::span<const Rule> rules() const { return rules_; }  ///< the first is the text
   [[nodiscard]] std::span<const Loop> loops() const { return loops_; }

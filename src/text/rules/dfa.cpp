@@ -15,7 +15,7 @@
 namespace faststream::rules {
 namespace {
 
-constexpr size_t kMostMeanings = 1000000;  // of all states, which a pattern can make many
+constexpr size_t kMostMeanings = 4000000;  // of all states, which a pattern can make many
 
 [[noreturn]] void refuse_size() {
   throw Error("a pattern, or a combination of patterns and lengths, needs more than " +
@@ -75,7 +75,7 @@ struct Escapes {
 
 }  // namespace
 
-Dfa::Dfa(const Expr& expr) {
+Dfa::Dfa(const Expr& expr, WorkBudget& budget) {
   if (expr->kind == Node::Kind::nothing) {
     next_ = {0};
     accepting_ = {false};
@@ -104,7 +104,9 @@ Dfa::Dfa(const Expr& expr) {
     if (s > kMaxDfaStates || machine.states_length() > kMostMeanings) refuse_size();
     accepting_.push_back(machine.is_complete(states[s]));
     for (size_t c = 0; c < n_classes_; ++c) {
+      const size_t before = machine.work();
       next_.push_back(s == 0 ? 0 : number(machine.next(states[s], automaton.of_class()[c])));
+      budget.spend(1 + machine.work() - before);
     }
   }
 }
@@ -138,7 +140,7 @@ std::vector<bool> Dfa::live() const {
 
 bool Dfa::is_nothing() const { return !live()[static_cast<size_t>(start_)]; }
 
-Dfa Dfa::product(const Dfa& other, bool negated) const {
+Dfa Dfa::product(const Dfa& other, bool negated, WorkBudget& budget) const {
   Dfa result;
   std::map<std::pair<uint8_t, uint8_t>, uint8_t> classes;
   std::vector<uint8_t> of_class;
@@ -162,6 +164,7 @@ Dfa Dfa::product(const Dfa& other, bool negated) const {
   result.start_ = number({start_, other.start_});
   for (size_t s = 0; s < states.size(); ++s) {
     if (s > kMaxDfaStates) refuse_size();
+    budget.spend(result.n_classes_);
     const auto [a, b] = states[s];
     result.accepting_.push_back(accepting_[static_cast<size_t>(a)] &&
                                 other.accepting_[static_cast<size_t>(b)] != negated);
@@ -198,7 +201,8 @@ Graph Dfa::graph() const {
   return graph;
 }
 
-Graph Dfa::json_graph() const {
+Graph Dfa::json_graph(WorkBudget& budget) const {
+  budget.spend(next_.size());
   Graph graph = this->graph();
   std::vector<Graph::Edge> edges;
   std::swap(edges, graph.edges);

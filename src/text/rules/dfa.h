@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/rules/expression.h"
+#include "text/rules/work_budget.h"
 
 namespace faststream::rules {
 
@@ -17,24 +18,29 @@ constexpr size_t kMaxDfaStates = 50000;
 /// Complete: state 0 is the one that nothing is accepted from.
 class Dfa {
  public:
-  /// Of an expression without anchors and calls. Throws Error where it needs too many states.
-  explicit Dfa(const Expr& expr);
+  /// Of an expression without anchors and calls. Throws Error where it needs too many states, or
+  /// the budget is spent.
+  Dfa(const Expr& expr, WorkBudget& budget);
 
   [[nodiscard]] bool accepts(std::string_view text) const;
   [[nodiscard]] bool is_nothing() const;
 
-  /// What both accept, or the first alone. Throws Error where that needs too many states.
-  [[nodiscard]] Dfa both(const Dfa& other) const { return product(other, false); }
-  [[nodiscard]] Dfa without(const Dfa& other) const { return product(other, true); }
+  /// What both accept, or the first alone. Throws Error likewise.
+  [[nodiscard]] Dfa both(const Dfa& other, WorkBudget& budget) const {
+    return product(other, false, budget);
+  }
+  [[nodiscard]] Dfa without(const Dfa& other, WorkBudget& budget) const {
+    return product(other, true, budget);
+  }
 
   [[nodiscard]] Graph graph() const;
   /// The inside of JSON strings whose text is accepted: what JSON escapes is escaped, in one way
   /// each but for the case of digits, and nothing else.
-  [[nodiscard]] Graph json_graph() const;
+  [[nodiscard]] Graph json_graph(WorkBudget& budget) const;
 
  private:
   Dfa() = default;
-  [[nodiscard]] Dfa product(const Dfa& other, bool negated) const;
+  [[nodiscard]] Dfa product(const Dfa& other, bool negated, WorkBudget& budget) const;
   [[nodiscard]] int32_t next(int32_t state, uint8_t byte) const {
     return next_[static_cast<size_t>(state) * n_classes_ + class_of_[byte]];
   }

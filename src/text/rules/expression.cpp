@@ -4,6 +4,8 @@
 #include <array>
 #include <map>
 
+#include "support/utf8.h"
+
 namespace faststream::rules {
 namespace {
 
@@ -124,17 +126,20 @@ bool is_empty_text(const Expr& expr) {
 
 Expr sequence(std::vector<Expr> parts) {
   std::vector<Expr> kept;
+  std::string text;  // of literals in a row
+  const auto keep_text = [&] {
+    if (!text.empty()) kept.push_back(literal(std::exchange(text, {})));
+  };
   for (Expr& part : parts) {
     if (is_nothing(part)) return part;
-    if (is_empty_text(part)) continue;
-    const bool joins = part->kind == Node::Kind::literal && !kept.empty() &&
-                       kept.back()->kind == Node::Kind::literal;
-    if (joins) {
-      kept.back() = literal(kept.back()->text + part->text);
-    } else {
-      kept.push_back(std::move(part));
+    if (part->kind == Node::Kind::literal) {
+      text += part->text;
+      continue;
     }
+    keep_text();
+    kept.push_back(std::move(part));
   }
+  keep_text();
   if (kept.empty()) return literal("");
   if (kept.size() == 1) return kept.front();
   return make({.kind = Node::Kind::sequence, .parts = std::move(kept)});
@@ -156,6 +161,9 @@ Expr repeat(Expr part, int32_t least, int32_t most) {
 }
 
 Expr optional(Expr part) { return choice({literal(""), std::move(part)}); }
+Expr rest(Expr character) {
+  return make({.kind = Node::Kind::rest, .parts = {std::move(character)}});
+}
 
 std::vector<CodeRange> normalized(std::span<const CodeRange> ranges) {
   constexpr uint32_t kBeforeSurrogates = 0xD7FF;
@@ -194,6 +202,11 @@ std::vector<CodeRange> complement(std::vector<CodeRange> ranges) {
 Expr characters(std::vector<CodeRange> ranges) {
   ranges = normalized(ranges);
   if (ranges.empty()) return nothing();
+  if (ranges.size() == 1 && ranges.front().first == ranges.front().last) {
+    std::string text;
+    append_utf8(text, ranges.front().first);
+    return literal(text);
+  }
   if (ranges.back().last > 0x7F) {
     return graph(std::make_shared<const Graph>(CharacterGraph(ranges).take()));
   }

@@ -40,6 +40,7 @@ struct Node {
     sequence,  ///< the parts in their order
     choice,    ///< one of the parts
     repeat,    ///< the only part, `least` to `most` times
+    rest,      ///< any text, of the only part; every text that the rule has is one
     call,      ///< what the rule is
     graph,     ///< what the automaton accepts
     net,       ///< parts along a way from state 0 to the last one
@@ -67,6 +68,9 @@ Expr choice(std::vector<Expr> parts);
 /// most: kUnbounded, or at least `least`, which is not negative.
 Expr repeat(Expr part, int32_t least, int32_t most);
 Expr optional(Expr part);
+/// Any number of a character of any kind, at the end of a rule all of whose texts are made of such
+/// characters: what else such a text may mean once it is there need not be known.
+Expr rest(Expr character);
 Expr call(int32_t rule);
 /// A net, to which parts are added.
 class Net {
@@ -90,6 +94,7 @@ Expr mark(Node::Kind kind);
 struct CodeRange {
   uint32_t first = 0;
   uint32_t last = 0;
+  friend auto operator<=>(const CodeRange&, const CodeRange&) = default;
 };
 constexpr uint32_t kLastCodePoint = 0x10FFFF;
 

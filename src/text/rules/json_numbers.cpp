@@ -142,7 +142,8 @@ struct Magnitude {
 };
 
 // Numbers without sign between bounds.
-Expr magnitude_between(const Magnitude& low, const std::optional<Magnitude>& high, bool integer) {
+Expr magnitude_between(const Magnitude& low, const std::optional<Magnitude>& high, bool integer,
+                       WorkBudget& budget) {
   std::string first = low.value.whole;
   if (integer) {
     if (!low.value.fraction.empty() || !low.inclusive) first = add_one(first);
@@ -156,8 +157,9 @@ Expr magnitude_between(const Magnitude& low, const std::optional<Magnitude>& hig
   }
   const Expr any_fraction = fraction_from("", true);
   if (high && high->value.whole == first) {
-    const Dfa from(fraction_from(low.value.fraction, low.inclusive));
-    const Dfa within = from.both(Dfa(fraction_to(high->value.fraction, high->inclusive)));
+    const Dfa from(fraction_from(low.value.fraction, low.inclusive), budget);
+    const Dfa within =
+        from.both(Dfa(fraction_to(high->value.fraction, high->inclusive), budget), budget);
     if (within.is_nothing()) return nothing();
     return sequence({literal(first), graph(std::make_shared<const Graph>(within.graph()))});
   }
@@ -285,7 +287,7 @@ void NumberBounds::at_most(const Bound& bound) {
   if (order < 0 || (order == 0 && !bound.inclusive)) most = bound;
 }
 
-bool NumberBounds::has(const Decimal& number) const {
+bool NumberBounds::has(const Decimal& number, WorkBudget& budget) const {
   if (is_integer && !number.fraction.empty()) return false;
   if (least) {
     const int order = number.compare(least->value);
@@ -301,10 +303,10 @@ bool NumberBounds::has(const Decimal& number) const {
   std::string text = number.negative ? "-" : "";
   text += number.whole;
   if (!number.fraction.empty()) text += "." + number.fraction;
-  return Dfa(number_expression(divisor)).accepts(text);
+  return Dfa(number_expression(divisor, budget), budget).accepts(text);
 }
 
-Expr number_expression(const NumberBounds& bounds) {
+Expr number_expression(const NumberBounds& bounds, WorkBudget& budget) {
   const Decimal zero;
   if (bounds.multiple_of) {
     const Decimal& factor = *bounds.multiple_of;
@@ -314,11 +316,13 @@ Expr number_expression(const NumberBounds& bounds) {
     if (modulus <= 0 || modulus > kMaxModulus || modulus * (scale + 2) > 4 * kMaxModulus) {
       throw Error("\"multipleOf\" has more digits than are supported");
     }
+    budget.spend(static_cast<size_t>(10 * modulus * (scale + 2)));
     Expr all_multiples = positive(multiples(modulus, scale, bounds.is_integer));
     if (!bounds.least && !bounds.most) return all_multiples;
     NumberBounds others = bounds;
     others.multiple_of.reset();
-    const Dfa both = Dfa(all_multiples).both(Dfa(number_expression(others)));
+    const Dfa both =
+        Dfa(all_multiples, budget).both(Dfa(number_expression(others, budget), budget), budget);
     if (both.is_nothing()) return nothing();
     return graph(std::make_shared<const Graph>(both.graph()));
   }
@@ -345,13 +349,13 @@ Expr number_expression(const NumberBounds& bounds) {
     const Magnitude low = least_is_negative ? Magnitude{} : magnitude(*bounds.least);
     std::optional<Magnitude> high;
     if (bounds.most) high = magnitude(*bounds.most);
-    parts.push_back(magnitude_between(low, high, bounds.is_integer));
+    parts.push_back(magnitude_between(low, high, bounds.is_integer, budget));
   }
   if (least_is_negative) {
     const Magnitude low = most_is_negative ? magnitude(*bounds.most) : Magnitude{{}, false};
     std::optional<Magnitude> high;
     if (bounds.least) high = magnitude(*bounds.least);
-    const Expr numbers = magnitude_between(low, high, bounds.is_integer);
+    const Expr numbers = magnitude_between(low, high, bounds.is_integer, budget);
     parts.push_back(sequence({literal("-"), numbers}));
   }
   return choice(std::move(parts));

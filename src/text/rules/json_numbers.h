@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "text/rules/expression.h"
+#include "text/rules/work_budget.h"
 
 namespace faststream::rules {
 
@@ -36,12 +37,12 @@ struct NumberBounds {
   /// Makes a bound narrower.
   void at_least(const Bound& bound);
   void at_most(const Bound& bound);
-  [[nodiscard]] bool has(const Decimal& number) const;
+  [[nodiscard]] bool has(const Decimal& number, WorkBudget& budget) const;
 };
 
 /// The numbers within bounds: integers without point, others with a point where they need one;
 /// exponents where nothing is bounded. Throws Error where multiple_of is too large, or together
 /// with bounds.
-Expr number_expression(const NumberBounds& bounds);
+Expr number_expression(const NumberBounds& bounds, WorkBudget& budget);
 
 }  // namespace faststream::rules

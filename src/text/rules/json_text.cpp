@@ -46,10 +46,10 @@ Expr json_character() {
   return character;
 }
 
-Expr json_string(const Dfa& text) {
+Expr json_string(const Dfa& text, WorkBudget& budget) {
   if (text.is_nothing()) return nothing();
-  return sequence(
-      {literal("\""), graph(std::make_shared<const Graph>(text.json_graph())), literal("\"")});
+  return sequence({literal("\""), graph(std::make_shared<const Graph>(text.json_graph(budget))),
+                   literal("\"")});
 }
 
 Expr json_string(const std::string& text) { return literal(nlohmann::json(text).dump()); }

@@ -16,7 +16,7 @@ Expr json_space();
 /// One character of a string, as it is or escaped.
 Expr json_character();
 /// A string whose text the automaton accepts.
-Expr json_string(const Dfa& text);
+Expr json_string(const Dfa& text, WorkBudget& budget);
 /// This string.
 Expr json_string(const std::string& text);
 /// This value; members in this order, numbers without a point where they need none.

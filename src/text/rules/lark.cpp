@@ -169,7 +169,7 @@ class LarkParser {
         reader_.fail("has a flag of a regular expression, which is not supported");
       }
       try {
-        return terminal(parse_regex(pattern), in_terminal);
+        return terminal(parse_regex(pattern, budget_), in_terminal);
       } catch (const Error& error) {
         reader_.fail("has an error: " + std::string(error.what()));
       }
@@ -224,6 +224,7 @@ class LarkParser {
   }
 
   GrammarReader reader_;
+  WorkBudget budget_;
   RuleNames names_;
   Expr ignored_;
 };

@@ -49,6 +49,7 @@ Machine::Place Machine::make_place(std::vector<Item> from) {
   bool may_end = false;
   bool has_bytes = false;
   bool has_counts = false;
+  bool is_rest = false;
   const auto is_new = [&](const Item& item) {
     if (item.count != 0) return seen_counts.insert(item).second;
     return std::exchange(seen_[static_cast<size_t>(item.state)], seen_mark_) != seen_mark_;
@@ -59,6 +60,15 @@ Machine::Place Machine::make_place(std::vector<Item> from) {
     const Item item = from.back();
     from.pop_back();
     const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
+    ++work_;
+    if (state.takes_rest && !is_rest) {  // all else is left out
+      is_rest = true;
+      ++seen_mark_;
+      kept.clear();
+      from.assign(1, item);
+      may_end = has_bytes = has_counts = false;
+      continue;
+    }
     has_counts = has_counts || state.loop >= 0;
     if (!state.bytes.empty() || !state.calls.empty()) kept.push_back(item);
     has_bytes = has_bytes || !state.bytes.empty();
@@ -114,6 +124,7 @@ Machine::Place Machine::place_after(Place place, int32_t byte_class) {
   std::vector<Item> to;
   for (const Item& item : items_of(place)) {
     const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
+    work_ += state.bytes.size();
     for (const Automaton::ByteEdge& edge : state.bytes) {
       if (edge.bytes.has(byte)) to.push_back({edge.to, item.count});
     }
@@ -169,6 +180,7 @@ void Machine::reach(Place place, Stack stack) {
   for (; n_followed_ < reached_.size(); ++n_followed_) {
     if (reached_.size() > kMaxMeanings) refuse_ambiguity();
     const auto [p, s] = reached_[n_followed_];
+    ++work_;
     if (place_infos_[static_cast<size_t>(p)].may_end) {
       if (s == kEnd) {
         reached_flags_ |= kComplete;
@@ -448,12 +460,13 @@ std::optional<uint8_t> Machine::only_byte(State state) {
   return only;
 }
 
-bool Machine::is_full() const {
+size_t Machine::bytes() const {
   return token_bytes_ + places_.bytes() + stacks_.bytes() + states_.bytes() +
-             (moves_.size() + place_moves_.size()) * sizeof(int32_t) +
-             place_infos_.size() * sizeof(PlaceInfo) >
-         kMaxBytes;
+         (moves_.size() + place_moves_.size()) * sizeof(int32_t) +
+         place_infos_.size() * sizeof(PlaceInfo);
 }
+
+bool Machine::is_full() const { return bytes() > kMaxBytes; }
 
 Machine::Place Machine::import_place(const Machine& other, Place place) {
   std::vector<Item> items = other.items_of(place);

@@ -57,8 +57,12 @@ class Machine {
   /// The only byte that the text can go on with, unless it may end.
   std::optional<uint8_t> only_byte(State state);
 
+  /// Steps that were made so far, about (WorkBudget).
+  [[nodiscard]] size_t work() const { return work_; }
   /// Numbers that all states, and their places, are made of together.
   [[nodiscard]] size_t states_length() const { return states_.length() + places_.length(); }
+  /// Of memory, about.
+  [[nodiscard]] size_t bytes() const;
   /// Whether it holds so much that users are to go on in a fresh one.
   [[nodiscard]] bool is_full() const;
   /// The state of this machine that is `state` of another one of the same automaton.
@@ -143,6 +147,7 @@ class Machine {
   std::vector<int32_t> moves_;        // [states, n_classes]
   State start_ = kDead;
   size_t token_bytes_ = 0;  // of all Tokens
+  size_t work_ = 0;
 
   // Scratch:
   std::vector<uint32_t> seen_;  // by automaton state, with count 0

@@ -19,6 +19,12 @@ CompiledRule::CompiledRule(const Grammar& grammar, std::shared_ptr<const TokenTr
       automaton_(grammar),
       memory_(std::make_shared<Memory>(automaton_, *trie_)) {}
 
+size_t CompiledRule::bytes() const {
+  const std::shared_ptr<Memory> now = memory();
+  const std::lock_guard lock(now->mutex);
+  return automaton_.bytes() + now->machine.bytes();
+}
+
 std::shared_ptr<CompiledRule::Memory> CompiledRule::memory() const {
   const std::lock_guard lock(mutex_);
   return memory_;

@@ -30,6 +30,8 @@ class CompiledRule {
   CompiledRule(const Grammar& grammar, std::shared_ptr<const TokenTrie> trie);
 
   [[nodiscard]] const TokenTrie& trie() const { return *trie_; }
+  /// Of memory, about, without the trie's.
+  [[nodiscard]] size_t bytes() const;
 
  private:
   friend class RuleMatcher;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,7 +28,11 @@ const std::vector<CodeRange> kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0
 
 class RegexParser {
  public:
-  explicit RegexParser(std::string_view pattern) : pattern_(pattern) {
+  RegexParser(std::string_view pattern, WorkBudget& budget) : pattern_(pattern), budget_(budget) {
+    if (pattern.size() > kMaxRegexBytes) {
+      throw Error("the regular expression has more than " + std::to_string(kMaxRegexBytes) +
+                  " bytes; make it smaller");
+    }
     if (!is_valid_utf8(pattern)) throw Error("the regular expression is not valid UTF-8");
   }
 
@@ -68,10 +73,17 @@ class RegexParser {
 
   Expr parse_sequence(int depth) {
     std::vector<Expr> parts;
+    std::string text;  // of literals in a row, of which there may be a million
     while (!at_end() && !sees("|") && !sees(")")) {
-      Expr atom = parse_atom(depth);
-      parts.push_back(parse_quantifier(std::move(atom)));
+      Expr part = parse_quantifier(parse_atom(depth));
+      if (part->kind == Node::Kind::literal) {
+        text += part->text;
+        continue;
+      }
+      if (!text.empty()) parts.push_back(literal(std::exchange(text, {})));
+      parts.push_back(std::move(part));
     }
+    if (!text.empty()) parts.push_back(literal(text));
     return sequence(std::move(parts));
   }
 
@@ -130,19 +142,31 @@ class RegexParser {
 
   Expr parse_atom(int depth) {
     if (take("(")) return parse_group(depth);
-    if (take("[")) return characters(parse_class());
+    if (take("[")) return characters_of(parse_class());
     if (take("^")) return mark(Node::Kind::begin);
     if (take("$")) return mark(Node::Kind::end);
-    if (take(".")) return characters(complement(kLineEnds));
+    if (take(".")) return characters_of(complement(kLineEnds));
     if (sees("*") || sees("+") || sees("?")) fail("repeats nothing");
     if (take("\\")) {
       if (take("A")) return mark(Node::Kind::begin);
       if (take("z") || take("Z")) return mark(Node::Kind::end);
       if (sees("b") || sees("B")) fail("has a word boundary, which is not supported");
-      return characters(parse_escape());
+      return characters_of(parse_escape());
     }
     const uint32_t code = take_character();
     return characters({{code, code}});
+  }
+
+  // As characters(), each class once.
+  Expr characters_of(std::vector<CodeRange> ranges) {
+    constexpr size_t kStepsOfRange = 60;
+    budget_.spend(ranges.size());
+    const auto [known, is_new] = classes_.try_emplace(std::move(ranges));
+    if (is_new) {
+      budget_.spend(kStepsOfRange * known->first.size());
+      known->second = characters(known->first);
+    }
+    return known->second;
   }
 
   Expr parse_group(int depth) {
@@ -275,6 +299,7 @@ class RegexParser {
         }
         from.front().last = to.front().first;
       }
+      budget_.spend(from.size());
       ranges.insert(ranges.end(), from.begin(), from.end());
     }
     return is_negated ? complement(std::move(ranges)) : ranges;
@@ -292,7 +317,9 @@ class RegexParser {
   }
 
   std::string_view pattern_;
+  WorkBudget& budget_;
   size_t at_ = 0;
+  std::map<std::vector<CodeRange>, Expr> classes_;
 };
 
 bool has_mark(const Expr& expr) {
@@ -335,10 +362,16 @@ Expr any_character() {
   return any;
 }
 
-Expr parse_regex(std::string_view pattern, bool anywhere) {
-  const Expr parsed = RegexParser(pattern).parse();
-  const Expr fill = anywhere ? repeat(any_character(), 0, kUnbounded) : literal("");
-  Expr whole = resolve(resolve(parsed, Node::Kind::begin, fill), Node::Kind::end, fill);
+Expr parse_regex(std::string_view pattern) {
+  WorkBudget budget;
+  return parse_regex(pattern, budget);
+}
+
+Expr parse_regex(std::string_view pattern, WorkBudget& budget, bool anywhere) {
+  const Expr parsed = RegexParser(pattern, budget).parse();
+  const Expr before = anywhere ? repeat(any_character(), 0, kUnbounded) : literal("");
+  const Expr after = anywhere ? rest(any_character()) : literal("");
+  Expr whole = resolve(resolve(parsed, Node::Kind::begin, before), Node::Kind::end, after);
   if (has_mark(whole)) {
     throw Error("the regular expression " + in_quotes(pattern) +
                 " has an anchor in its middle, which is not supported; let ^ and $ be at its ends");

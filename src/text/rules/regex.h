@@ -1,16 +1,24 @@
 // Regular expressions as ECMA-262 has them (with its flag u), less what is not regular.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
+#include <vector>
 
 #include "text/rules/expression.h"
+#include "text/rules/work_budget.h"
 
 namespace faststream::rules {
 
+/// Regular expressions are no larger.
+constexpr size_t kMaxRegexBytes = size_t{1} << 20U;
+
 /// The texts that match a pattern as a whole; or, if `anywhere`, those in which it is found, of
-/// which ^ and $ are the ends. Throws Error, naming what and where, for what no pattern is, and for
-/// lookarounds, back references, word boundaries and flags.
-Expr parse_regex(std::string_view pattern, bool anywhere = false);
+/// which ^ and $ are the ends. Throws Error, naming what and where, for what no pattern is, for
+/// lookarounds, back references, word boundaries and flags, and once the budget is spent.
+Expr parse_regex(std::string_view pattern, WorkBudget& budget, bool anywhere = false);
+/// With a budget of its own.
+Expr parse_regex(std::string_view pattern);
 
 /// Any text in UTF-8 of one character.
 Expr any_character();

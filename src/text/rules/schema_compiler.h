@@ -89,6 +89,7 @@ class SchemaCompiler {
   const SchemaJson& unit(bool value) { return value ? yes_ : no_; }
 
   SchemaDocument& document_;
+  WorkBudget budget_;
   Grammar grammar_;
   std::map<All, int32_t> rules_;
   std::map<std::string, Expr> shared_;

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdint>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -15,24 +18,138 @@ namespace {
 
 constexpr int kMaxNegationDepth = 16;
 
-// Keywords whose value is a schema, a list of schemas, or an object of schemas.
-constexpr std::array<std::string_view, 15> kSchemas = {"items",
-                                                       "additionalItems",
-                                                       "additionalProperties",
-                                                       "contains",
-                                                       "propertyNames",
-                                                       "not",
-                                                       "if",
-                                                       "then",
-                                                       "else",
-                                                       "allOf",
-                                                       "unevaluatedItems",
-                                                       "unevaluatedProperties",
-                                                       "prefixItems",
-                                                       "anyOf",
-                                                       "oneOf"};
-constexpr std::array<std::string_view, 6> kNamedSchemas = {
-    "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"};
+// What a keyword's value is.
+enum class Kind : uint8_t {
+  schema,
+  schemas,            // a list of them
+  schema_or_schemas,  // a list until 2019-09
+  named_schemas,      // an object of them
+  schemas_or_texts,   // an object whose members may also be lists of texts
+  named_texts,        // an object of lists of texts
+  texts,              // a list of them
+  texts_or_truth,     // draft 3 has true or false
+  type,               // the name of a type, or a list of such
+  list,
+  text,
+  truth,
+  number,
+  number_or_truth,  // draft 4 has true or false
+  count,
+};
+struct Keyword {
+  std::string_view name;
+  Kind kind;
+};
+constexpr Keyword kKeywords[] = {
+    {"$anchor", Kind::text},
+    {"$defs", Kind::named_schemas},
+    {"$id", Kind::text},
+    {"$ref", Kind::text},
+    {"additionalItems", Kind::schema},
+    {"additionalProperties", Kind::schema},
+    {"allOf", Kind::schemas},
+    {"anyOf", Kind::schemas},
+    {"contains", Kind::schema},
+    {"definitions", Kind::named_schemas},
+    {"dependencies", Kind::schemas_or_texts},
+    {"dependentRequired", Kind::named_texts},
+    {"dependentSchemas", Kind::named_schemas},
+    {"else", Kind::schema},
+    {"enum", Kind::list},
+    {"exclusiveMaximum", Kind::number_or_truth},
+    {"exclusiveMinimum", Kind::number_or_truth},
+    {"format", Kind::text},
+    {"if", Kind::schema},
+    {"items", Kind::schema_or_schemas},
+    {"maxContains", Kind::count},
+    {"maxItems", Kind::count},
+    {"maxLength", Kind::count},
+    {"maxProperties", Kind::count},
+    {"maximum", Kind::number},
+    {"minContains", Kind::count},
+    {"minItems", Kind::count},
+    {"minLength", Kind::count},
+    {"minProperties", Kind::count},
+    {"minimum", Kind::number},
+    {"multipleOf", Kind::number},
+    {"not", Kind::schema},
+    {"oneOf", Kind::schemas},
+    {"pattern", Kind::text},
+    {"patternProperties", Kind::named_schemas},
+    {"prefixItems", Kind::schemas},
+    {"properties", Kind::named_schemas},
+    {"propertyNames", Kind::schema},
+    {"required", Kind::texts_or_truth},
+    {"then", Kind::schema},
+    {"type", Kind::type},
+    {"unevaluatedItems", Kind::schema},
+    {"unevaluatedProperties", Kind::schema},
+    {"uniqueItems", Kind::truth},
+};
+static_assert(std::ranges::is_sorted(kKeywords, {}, &Keyword::name));
+
+const Keyword* find_keyword(std::string_view name) {
+  const auto* found = std::ranges::lower_bound(kKeywords, name, {}, &Keyword::name);
+  return found == std::end(kKeywords) || found->name != name ? nullptr : found;
+}
+
+bool is_text(const SchemaJson& value) { return value.is_string(); }
+bool is_list_of_texts(const SchemaJson& value) {
+  return value.is_array() && std::ranges::all_of(value, is_text);
+}
+bool is_type(const SchemaJson& value) {
+  constexpr std::string_view kNames[] = {"any",  "array",  "boolean", "integer",
+                                         "null", "number", "object",  "string"};
+  return value.is_string() &&
+         std::ranges::find(kNames, value.get_ref<const std::string&>()) != std::end(kNames);
+}
+bool is_count(const SchemaJson& value) {
+  if (!value.is_number()) return false;
+  const auto number = value.get<double>();
+  return number >= 0 && std::trunc(number) == number;
+}
+
+// What is wrong with a keyword's value, but for the schemas in it; null: nothing.
+const char* fault_of(Kind kind, const SchemaJson& value) {
+  switch (kind) {
+    case Kind::schema:
+      return value.is_object() || value.is_boolean() ? nullptr
+                                                     : "which is no object, true or false";
+    case Kind::schemas:
+      return value.is_array() ? nullptr : "which is no list of schemas";
+    case Kind::schema_or_schemas:
+      return value.is_array() ? nullptr : fault_of(Kind::schema, value);
+    case Kind::named_schemas:
+    case Kind::schemas_or_texts:
+      return value.is_object() ? nullptr : "which is no object of schemas";
+    case Kind::named_texts:
+      return value.is_object() && std::ranges::all_of(value, is_list_of_texts)
+                 ? nullptr
+                 : "which is no object of lists of texts";
+    case Kind::texts:
+      return is_list_of_texts(value) ? nullptr : "which is no list of texts";
+    case Kind::texts_or_truth:
+      return value.is_boolean() ? nullptr : fault_of(Kind::texts, value);
+    case Kind::type:
+      return is_type(value) || (value.is_array() && std::ranges::all_of(value, is_type))
+                 ? nullptr
+                 : "which names no type";
+    case Kind::list:
+      return value.is_array() ? nullptr : "which is no list";
+    case Kind::text:
+      return value.is_string() ? nullptr : "which is no text";
+    case Kind::truth:
+      return value.is_boolean() ? nullptr : "which is neither true nor false";
+    case Kind::number:
+      return value.is_number() ? nullptr : "which is no number";
+    case Kind::number_or_truth:
+      return value.is_boolean() ? nullptr : fault_of(Kind::number, value);
+    case Kind::count:
+      return is_count(value) ? nullptr : "which is no whole number from 0 on";
+  }
+  return nullptr;
+}
+
 // Keywords that say nothing about an instance.
 constexpr std::array<std::string_view, 17> kSilent = {
     "title",        "description", "default",         "examples",
@@ -98,11 +215,14 @@ SchemaDocument::SchemaDocument(std::string_view text) {
       throw Error("\"$schema\" is " + in_quotes(draft) + ", which is not supported; leave it out");
     }
   }
-  index(root_, "#", 0);
+  index(root_, "#");
 }
 
-void SchemaDocument::index(const SchemaJson& schema, const std::string& place, int depth) {
-  places_.emplace(&schema, Place{place, places_.size()});
+void SchemaDocument::index(const SchemaJson& schema, const std::string& place) {
+  if (!places_.emplace(&schema, Place{place, places_.size()}).second) return;
+  if (!schema.is_object() && !schema.is_boolean()) {
+    throw Error("the JSON schema's " + place + " is no object, true or false");
+  }
   if (!schema.is_object()) return;
   for (const char* name : {"$anchor", "$dynamicAnchor"}) {
     const auto anchor = schema.find(name);
@@ -113,16 +233,30 @@ void SchemaDocument::index(const SchemaJson& schema, const std::string& place, i
   const auto id = schema.find("$id");
   if (id != schema.end() && id->is_string()) anchors_.emplace(id->get<std::string>(), &schema);
   for (const auto& [name, value] : schema.items()) {
+    const Keyword* keyword = find_keyword(name);
+    if (keyword == nullptr) continue;
+    if (const char* fault = fault_of(keyword->kind, value)) {
+      throw Error("the JSON schema's " + place + " has " + in_quotes(name) + ", " + fault);
+    }
     const std::string at = place + "/" + escaped_pointer(name);
-    if (std::ranges::find(kSchemas, name) != kSchemas.end()) {
-      if (!value.is_array()) index(value, at, depth + 1);
-      for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
-        index(value[i], at + "/" + std::to_string(i), depth + 1);
-      }
-    } else if (std::ranges::find(kNamedSchemas, name) != kNamedSchemas.end() && value.is_object()) {
-      for (const auto& [key, part] : value.items()) {
-        index(part, at + "/" + escaped_pointer(key), depth + 1);
-      }
+    switch (keyword->kind) {
+      case Kind::schema:
+      case Kind::schemas:
+      case Kind::schema_or_schemas:
+        if (!value.is_array()) index(value, at);
+        for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
+          index(value[i], at + "/" + std::to_string(i));
+        }
+        break;
+      case Kind::named_schemas:
+      case Kind::schemas_or_texts:
+        for (const auto& [key, part] : value.items()) {
+          if (keyword->kind == Kind::schemas_or_texts && is_list_of_texts(part)) continue;
+          index(part, at + "/" + escaped_pointer(key));
+        }
+        break;
+      default:
+        break;
     }
   }
 }
@@ -143,7 +277,7 @@ size_t SchemaDocument::position(const SchemaJson& schema) const {
   return found == places_.end() ? places_.size() : found->second.position;
 }
 
-const SchemaJson& SchemaDocument::resolve(const std::string& reference) const {
+const SchemaJson& SchemaDocument::resolve(const std::string& reference) {
   std::string local = reference;
   if (root_.is_object() && root_.contains("$id") && root_["$id"].is_string()) {
     const auto id = root_["$id"].get<std::string>();
@@ -157,12 +291,16 @@ const SchemaJson& SchemaDocument::resolve(const std::string& reference) const {
     throw Error("\"$ref\" is " + in_quotes(reference) +
                 ", which is not in this document; other documents are not supported");
   }
+  const SchemaJson* found = nullptr;
   try {
-    const SchemaJson& found = root_.at(SchemaJson::json_pointer(pointer));
-    if (found.is_object() || found.is_boolean()) return found;
+    found = &std::as_const(root_).at(SchemaJson::json_pointer(pointer));
   } catch (const nlohmann::json::exception&) {  // told below
   }
-  throw Error("\"$ref\" is " + in_quotes(reference) + ", where there is no schema");
+  if (found == nullptr || (!found->is_object() && !found->is_boolean())) {
+    throw Error("\"$ref\" is " + in_quotes(reference) + ", where there is no schema");
+  }
+  index(*found, local);  // it may stand where no keyword has schemas
+  return *found;
 }
 
 SchemaJson SchemaDocument::negation(const SchemaJson& schema, int depth) {
@@ -200,15 +338,14 @@ SchemaJson SchemaDocument::negation(const SchemaJson& schema, int depth) {
       SchemaJson all = SchemaJson::array();
       for (const SchemaJson& part : value) all.push_back(negation(part, depth + 1));
       ways.push_back({{"allOf", all}});
-    } else if (key == "$ref" && value.is_string()) {
+    } else if (key == "$ref") {
       ways.push_back(negation(resolve(value.get<std::string>()), depth + 1));
-    } else if (key == "required") {
+    } else if (key == "required" && value.is_array()) {
       for (const SchemaJson& name : value) {
-        if (!name.is_string()) continue;
         ways.push_back(
             typed("object", "properties", SchemaJson::object({{name.get<std::string>(), false}})));
       }
-    } else if (key == "properties" && value.is_object()) {
+    } else if (key == "properties") {
       for (const auto& [name, part] : value.items()) {
         SchemaJson without = negation(part, depth + 1);
         if (without == SchemaJson(false)) continue;

@@ -12,20 +12,20 @@ namespace faststream::rules {
 
 using SchemaJson = nlohmann::ordered_json;
 
-/// Keywords of our own, for what `not` makes of others.
-inline constexpr const char* kNoneOf = "$none-of";         ///< values that it is not
-inline constexpr const char* kNotPattern = "$no-pattern";  ///< that is not found
+/// Keywords of our own, for what `not` makes of others; no text in UTF-8 has these names.
+inline constexpr const char* kNoneOf = "\xFFnone-of";         ///< values that it is not
+inline constexpr const char* kNotPattern = "\xFFno-pattern";  ///< that is not found
 
 class SchemaDocument {
  public:
-  /// Throws Error where it is no schema.
+  /// Throws Error where it is no schema: each keyword's value is of the keyword's kind.
   explicit SchemaDocument(std::string_view text);
 
   [[nodiscard]] const SchemaJson& root() const { return root_; }
   /// Whether members beside "$ref" are ignored, as until draft 7.
   [[nodiscard]] bool ref_is_alone() const { return ref_is_alone_; }
   /// The schema that is referred to. Throws Error where there is none in the document.
-  [[nodiscard]] const SchemaJson& resolve(const std::string& reference) const;
+  [[nodiscard]] const SchemaJson& resolve(const std::string& reference);
   /// Keeps a schema that was made of others.
   const SchemaJson& keep(SchemaJson schema);
   /// What is valid where a schema is not. Throws Error where that cannot be said.
@@ -36,7 +36,7 @@ class SchemaDocument {
   [[nodiscard]] size_t position(const SchemaJson& schema) const;
 
  private:
-  void index(const SchemaJson& schema, const std::string& place, int depth);
+  void index(const SchemaJson& schema, const std::string& place);
 
   SchemaJson root_;
   bool ref_is_alone_ = false;

@@ -170,18 +170,19 @@ std::optional<Dfa> SchemaCompiler::names_language(const Schemas& schemas) {
     if (find_choice(flat, {})) {
       refuse(*names, "alternatives for \"propertyNames\", which are not supported");
     }
-    Dfa of = Dfa(repeat(any_character(), 0, kUnbounded));
-    if ((types(flat) & kString) == 0) of = Dfa(nothing());
-    if (auto more = string_language(flat)) of = of.both(*more);
+    Dfa of = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
+    if ((types(flat) & kString) == 0) of = Dfa(nothing(), budget_);
+    if (auto more = string_language(flat)) of = of.both(*more, budget_);
     for (const SchemaJson* part : flat) {
-      if (*part == SchemaJson(false)) of = Dfa(nothing());
+      if (*part == SchemaJson(false)) of = Dfa(nothing(), budget_);
       if (!part->is_object()) continue;
       const int64_t least = count(*part, "minLength").value_or(0);
       const auto most = count(*part, "maxLength");
       if (least > 0 || most) {
         constexpr int64_t kMost = 100000;
-        of = of.both(Dfa(repeat(any_character(), static_cast<int32_t>(std::min(least, kMost)),
-                                most ? static_cast<int32_t>(std::min(*most, kMost)) : kUnbounded)));
+        const auto n_most = most ? static_cast<int32_t>(std::min(*most, kMost)) : kUnbounded;
+        const auto n_least = static_cast<int32_t>(std::min(least, kMost));
+        of = of.both(Dfa(repeat(any_character(), n_least, n_most), budget_), budget_);
       }
       std::vector<Expr> values;
       const SchemaJson* only = object_member(*part, "const");
@@ -190,9 +191,9 @@ std::optional<Dfa> SchemaCompiler::names_language(const Schemas& schemas) {
       for (const SchemaJson& value : only != nullptr ? SchemaJson::array({*only}) : *list) {
         if (value.is_string()) values.push_back(literal(value.get<std::string>()));
       }
-      of = of.both(Dfa(choice(std::move(values))));
+      of = of.both(Dfa(choice(std::move(values)), budget_), budget_);
     }
-    language = language ? language->both(of) : of;
+    language = language ? language->both(of, budget_) : of;
   }
   return language;
 }
@@ -219,10 +220,10 @@ Expr SchemaCompiler::build_others(const Schemas& schemas, const std::vector<std:
   }
   std::optional<Dfa> language = names_language(schemas);
   if (!names.empty() || !patterns.empty()) {
-    if (!language) language = Dfa(repeat(any_character(), 0, kUnbounded));
+    if (!language) language = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
     std::vector<Expr> known;
     for (const std::string& name : names) known.push_back(literal(name));
-    language = language->without(Dfa(choice(std::move(known))));
+    language = language->without(Dfa(choice(std::move(known)), budget_), budget_);
   }
   std::vector<Expr> parts;
   for (size_t fits = 0; fits < size_t{1} << patterns.size(); ++fits) {
@@ -243,14 +244,15 @@ Expr SchemaCompiler::build_others(const Schemas& schemas, const std::vector<std:
     }
     std::optional<Dfa> of = language;
     for (size_t i = 0; i < patterns.size(); ++i) {
-      of = (fits >> i & 1U) != 0 ? of->both(*patterns[i].names) : of->without(*patterns[i].names);
+      const Dfa& fitting = *patterns[i].names;
+      of = (fits >> i & 1U) != 0 ? of->both(fitting, budget_) : of->without(fitting, budget_);
     }
     if (of && of->is_nothing()) continue;
     const Expr value = rule_of(all);
     if (is_nothing(value)) continue;
     const Expr any_name =
         sequence({literal("\""), repeat(json_character(), 0, kUnbounded), literal("\"")});
-    const Expr name = of ? json_string(*of) : shared("name", any_name);
+    const Expr name = of ? json_string(*of, budget_) : shared("name", any_name);
     parts.push_back(sequence({name, literal(":"), json_space(), value}));
   }
   return choice(std::move(parts));

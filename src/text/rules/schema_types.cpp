@@ -67,7 +67,7 @@ Expr SchemaCompiler::build_numbers(const Schemas& schemas, uint8_t types) {
     }
   }
   try {
-    Expr numbers = number_expression(bounds);
+    Expr numbers = number_expression(bounds, budget_);
     if (bounds.least || bounds.most || bounds.multiple_of) return numbers;
     return shared(bounds.is_integer ? "integer" : "number", numbers);
   } catch (const Error& error) {
@@ -79,7 +79,7 @@ bool SchemaCompiler::valid_number(const SchemaJson& value, const SchemaJson& sch
   NumberBounds bounds;
   read_bounds(schema, bounds);
   if (!bounds.least && !bounds.most && !bounds.multiple_of) return true;
-  return bounds.has(Decimal::parse(value.dump()));
+  return bounds.has(Decimal::parse(value.dump()), budget_);
 }
 
 // Strings. ----------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ const Dfa& SchemaCompiler::pattern(const SchemaJson& schema, const char* key,
   auto& known = patterns_[name];
   if (known) return *known;
   try {
-    known = std::make_unique<const Dfa>(parse_regex(text, anywhere));
+    known = std::make_unique<const Dfa>(parse_regex(text, budget_, anywhere), budget_);
   } catch (const Error& error) {
     refuse(schema, "a " + in_quotes(key) + ": " + error.what());
   }
@@ -100,8 +100,8 @@ const Dfa& SchemaCompiler::pattern(const SchemaJson& schema, const char* key,
 // What keywords but lengths say of strings; nothing where they say nothing.
 std::optional<Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
   std::optional<Dfa> language;
-  const auto both = [&language](const Dfa& other) {
-    language = language ? language->both(other) : other;
+  const auto both = [&](const Dfa& other) {
+    language = language ? language->both(other, budget_) : other;
   };
   for (const SchemaJson* s : schemas) {
     const SchemaJson& schema = *s;
@@ -119,11 +119,11 @@ std::optional<Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
       both(pattern(schema, "format", std::string(*of_format), false));
     }
   }
-  const auto any = [] { return Dfa(repeat(any_character(), 0, kUnbounded)); };
+  const auto any = [this] { return Dfa(repeat(any_character(), 0, kUnbounded), budget_); };
   for (const SchemaJson* s : schemas) {
     if (const SchemaJson* text = member_of(*s, kNotPattern)) {
       if (!language) language = any();
-      language = language->without(pattern(*s, "pattern", text->get<std::string>(), true));
+      language = language->without(pattern(*s, "pattern", text->get<std::string>(), true), budget_);
     }
     std::vector<Expr> excluded;
     if (const SchemaJson* none = member_of(*s, kNoneOf)) {
@@ -133,7 +133,7 @@ std::optional<Dfa> SchemaCompiler::string_language(const Schemas& schemas) {
     }
     if (excluded.empty()) continue;
     if (!language) language = any();
-    language = language->without(Dfa(choice(std::move(excluded))));
+    language = language->without(Dfa(choice(std::move(excluded)), budget_), budget_);
   }
   return language;
 }
@@ -159,12 +159,13 @@ Expr SchemaCompiler::build_strings(const Schemas& schemas) {
   try {
     if (least > 0 || is_bounded) {
       // Where the lengths say nothing new, the product is as large as the language.
-      language = language->both(Dfa(repeat(any_character(), as_repetition(least), n_most)));
+      const Expr lengths = repeat(any_character(), as_repetition(least), n_most);
+      language = language->both(Dfa(lengths, budget_), budget_);
     }
   } catch (const Error& error) {
     refuse(*schemas.front(), error.what());
   }
-  return json_string(*language);
+  return json_string(*language, budget_);
 }
 
 bool SchemaCompiler::valid_string(const SchemaJson& value, const SchemaJson& schema) {

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -39,9 +41,25 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 20> kLongNam
     {"Other", "C"},
 }};
 
-bool is_of(std::string_view category, std::string_view name) {
-  if (name == "LC") return category == "Lu" || category == "Ll" || category == "Lt";
-  return category.starts_with(name);
+using RangesByName = std::map<std::string, std::vector<CodeRange>, std::less<>>;
+
+// Of all categories and of all groups of them.
+RangesByName find_ranges() {
+  RangesByName by_name;
+  for (uint32_t code = 0; code <= kLastCodePoint; ++code) {
+    const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(code));
+    const bool is_cased = category == "Lu" || category == "Ll" || category == "Lt";
+    for (const std::string_view name : {category, category.substr(0, 1), std::string_view("LC")}) {
+      if (name == "LC" && !is_cased) continue;
+      std::vector<CodeRange>& ranges = by_name[std::string(name)];
+      if (!ranges.empty() && ranges.back().last + 1 == code) {
+        ranges.back().last = code;
+      } else {
+        ranges.push_back({code, code});
+      }
+    }
+  }
+  return by_name;
 }
 
 }  // namespace
@@ -54,21 +72,12 @@ std::vector<CodeRange> category_ranges(std::string_view name) {
   for (const auto& [long_name, letters] : kLongNames) {
     if (name == long_name) name = letters;
   }
-  std::vector<CodeRange> ranges;
-  if (!name.empty() && name.size() <= 2) {
-    for (uint32_t code = 0; code <= kLastCodePoint; ++code) {
-      if (!is_of(utf8proc_category_string(static_cast<utf8proc_int32_t>(code)), name)) continue;
-      if (!ranges.empty() && ranges.back().last + 1 == code) {
-        ranges.back().last = code;
-      } else {
-        ranges.push_back({code, code});
-      }
-    }
-  }
-  if (ranges.empty()) {
+  static const RangesByName known = find_ranges();
+  const auto found = known.find(name);
+  if (found == known.end()) {
     throw Error("names the Unicode property " + in_quotes(name) + ", which is not supported");
   }
-  return ranges;
+  return found->second;
 }
 
 }  // namespace faststream::rules

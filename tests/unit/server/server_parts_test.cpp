@@ -22,6 +22,7 @@ TEST(ServerErrors, NameTheMemberAtFault) {
   EXPECT_EQ(parameter_of("best_of, the samples to draw, must be n"), "best_of");
   EXPECT_EQ(parameter_of("the text \"mine\" is not what \"stop\" takes"), "");
   EXPECT_EQ(parameter_of("give \"seed\" as a number"), "seed");
+  EXPECT_EQ(parameter_of("\"regex\": the regular expression \"(\" has a ( without its )"), "regex");
   EXPECT_EQ(parameter_of("something else"), "");
   EXPECT_EQ(parameter_of("an open \"quotation"), "");
 }

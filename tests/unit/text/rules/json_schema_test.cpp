@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "support/error.h"
 #include "text/rules/output_rule.h"
+#include "text/rules/schema_document.h"
 #include "unit/effort.h"
 
 namespace faststream::rules {
@@ -125,6 +127,120 @@ TEST(JsonSchema, FindsAnyOfManyAnywhereInAString) {
   expect_fits(R"({"pattern": "\\p{L}"})", {R"("1é2")", R"("\t字")", R"("𝒜")"}, {R"("1€ ")"});
 }
 
+TEST(JsonSchema, FindsClassesAnywhereAtOnce) {
+  for (const char* pattern : {R"(\\S)", R"(\\d)", R"([A-Z])", R"(\\p{L})", R"(\\p{Lu})",
+                              R"(\\p{Nd})", R"(\\w+@\\w+)", R"(^\\p{L}{1,100}$)"}) {
+    EXPECT_EQ(refusal(R"({"type": "string", "pattern": ")" + std::string(pattern) + "\"}"), "");
+  }
+  expect_fits(R"({"pattern": "\\S"})", {R"(" x ")", R"("é")"}, {R"("  ")", R"("")"});
+  expect_fits(R"({"pattern": "\\w+@\\w+"})", {R"("é a@b é")", R"("@a@c")"}, {R"("a@ b@")"});
+  expect_fits(R"({"pattern": "ab|^c", "minLength": 3})", {R"("abé")", R"("cde")"},
+              {R"("ab")", R"("dce")"});
+}
+
+TEST(JsonSchema, KeywordsHaveValuesOfTheirKinds) {
+  for (const char* schema :
+       {R"({"prefixItems": true})", R"({"items": {"prefixItems": 1}})",
+        R"({"dependentSchemas": {"a": {"prefixItems": {}}}})", R"({"not": {"pattern": 1}})",
+        R"({"if": {"pattern": []}, "then": {}})", R"({"minimum": "x"})",
+        R"({"not": {"minimum": "x"}})", R"({"not": {"type": 5}})", R"({"required": {"a": "b"}})",
+        R"({"not": {"required": 1}})", R"({"items": [{"prefixItems": {}}]})", R"({"not": []})",
+        R"({"$ref": "#/x", "x": {"maxLength": "1"}})", R"({"properties": {"a": 1}})",
+        R"({"enum": {"a": 1}})", R"({"dependentRequired": {"a": [1]}})"}) {
+    EXPECT_NE(refusal(schema).find("the JSON schema's #"), std::string::npos)
+        << schema << ": " << refusal(schema);
+  }
+  EXPECT_EQ(refusal(R"({"$none-of": 5, "$no-pattern": 5})"), "");
+}
+
+// Any value, among which there are schemas of any keywords.
+SchemaJson random_value(std::mt19937& random, int depth) {
+  static const std::vector<std::string> keywords = {"type",
+                                                    "enum",
+                                                    "const",
+                                                    "minimum",
+                                                    "exclusiveMaximum",
+                                                    "multipleOf",
+                                                    "minLength",
+                                                    "maxLength",
+                                                    "pattern",
+                                                    "format",
+                                                    "properties",
+                                                    "required",
+                                                    "patternProperties",
+                                                    "additionalProperties",
+                                                    "propertyNames",
+                                                    "minProperties",
+                                                    "maxProperties",
+                                                    "items",
+                                                    "prefixItems",
+                                                    "minItems",
+                                                    "maxItems",
+                                                    "contains",
+                                                    "minContains",
+                                                    "maxContains",
+                                                    "allOf",
+                                                    "anyOf",
+                                                    "oneOf",
+                                                    "not",
+                                                    "if",
+                                                    "then",
+                                                    "else",
+                                                    "dependentRequired",
+                                                    "dependentSchemas",
+                                                    "dependencies",
+                                                    "uniqueItems",
+                                                    "unevaluatedItems",
+                                                    "unevaluatedProperties",
+                                                    "additionalItems",
+                                                    "$ref",
+                                                    "$anchor",
+                                                    "$id",
+                                                    "$defs",
+                                                    "string",
+                                                    "object"};
+  const auto draw = [&random](size_t n) { return random() % n; };
+  switch (depth > 3 ? draw(6) : draw(12)) {
+    case 0:
+      return draw(2) == 0;
+    case 1:
+      return static_cast<int>(draw(4)) - 1;
+    case 2:
+      return 0.5;
+    case 3:
+      return nullptr;
+    case 4:
+      return draw(2) == 0 ? "#" : "a";
+    case 5:
+      return keywords[keywords.size() - 1 - draw(2)];
+    case 6: {
+      SchemaJson list = SchemaJson::array();
+      for (size_t n = draw(3); n > 0; --n) list.push_back(random_value(random, depth + 1));
+      return list;
+    }
+    default: {
+      SchemaJson schema = SchemaJson::object();
+      for (size_t n = draw(4); n > 0; --n) {
+        schema[keywords[draw(keywords.size())]] = random_value(random, depth + 1);
+      }
+      return schema;
+    }
+  }
+}
+
+TEST(JsonSchema, AnythingEndsInAGrammarOrASentence) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 20000; ++i) {
+    const std::string schema = random_value(random, 0).dump();
+    try {
+      static_cast<void>(parse_json_schema(schema));
+    } catch (const Error&) {  // a sentence
+    } catch (const std::exception& error) {
+      FAIL() << schema << ": " << error.what();
+    }
+  }
+}
+
 TEST(JsonSchema, FollowsReferences) {
   expect_fits(R"({"$ref": "#/$defs/node", "$defs": {"node": {"type": "object", "properties":
                  {"next": {"anyOf": [{"$ref": "#node"}, {"type": "null"}]}}, "required": ["next"],
@@ -174,7 +290,8 @@ TEST(JsonSchema, NamesWhatItRefuses) {
       {"[1", "JSON"},
       {"3", "no object"},
       {std::string(kMaxSchemaBytes + 1, ' '), "bytes"},
-      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "states"},
+      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "work"},
+      {R"s({"type": "string", "pattern": "\\p{L}.{10}\\p{L}"})s", "work"},
       {R"s({"type": "string", "pattern": "((a{1000}){1000}){1000}"})s", "states"}};
   for (const auto& [schema, reason] : refused) {
     EXPECT_NE(refusal(schema).find(reason), std::string::npos)

@@ -333,5 +333,10 @@ TEST(Regex, NamesWhatItDoesNotSupport) {
   }
 }
 
+TEST(OutputRule, RegularExpressionsHaveAMostLength) {
+  EXPECT_NO_THROW(static_cast<void>(parse_regex(std::string(kMaxRegexBytes, 'k'))));
+  EXPECT_THROW(static_cast<void>(parse_regex(std::string(kMaxRegexBytes + 1, 'k'))), Error);
+}
+
 }  // namespace
 }  // namespace faststream::rules

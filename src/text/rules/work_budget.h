@@ -1,0 +1,26 @@
+// What making a rule may cost.
+#pragma once
+
+#include <cstddef>
+
+#include "support/error.h"
+
+namespace faststream::rules {
+
+/// Counts the steps that a rule's classes, patterns and combinations of these take, so that a
+/// hostile one ends within about a second. A step is what looks at one number of a table.
+class WorkBudget {
+ public:
+  /// Throws Error once there were too many.
+  void spend(size_t steps) {
+    if (steps > left_) {
+      throw Error("patterns, or combinations of them, take too much work; make them smaller");
+    }
+    left_ -= steps;
+  }
+
+ private:
+  size_t left_ = size_t{20} << 20U;
+};
+
+}  // namespace faststream::rules
