@@ -28,7 +28,7 @@ struct TextKind {
   int32_t rope_length = 0;  ///< ModelConfig::rope_length() of the text when it began
   int32_t adapter = 0;      ///< which of the model's it is computed with, counted from 1; 0: none
 
-  auto operator<=>(const TextKind&) const = default;
+  auto operator<=>(const TextKind&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 /// A sequence's place in the caches (SequenceCaches). It holds its pages once each, and what else
