@@ -94,7 +94,8 @@ Expr mark(Node::Kind kind);
 struct CodeRange {
   uint32_t first = 0;
   uint32_t last = 0;
-  friend auto operator<=>(const CodeRange&, const CodeRange&) = default;
+  friend auto operator<=>(const CodeRange&,
+                          const CodeRange&) = default;  // NOLINT(modernize-use-nullptr)
 };
 constexpr uint32_t kLastCodePoint = 0x10FFFF;
 
