@@ -191,6 +191,11 @@ TEST(BatchRecord, IsUtf8WhateverTheTextIs) {
 
 // Resuming. ---------------------------------------------------------------------------------------
 
+// The shortest result of a line.
+std::string result_of(uint64_t line) {
+  return "{\"line\":" + std::to_string(line) + ",\"error\":\"\"}\n";
+}
+
 DoneLines done_lines(std::string_view text) {
   const TextFile file(text);
   return {file.fd(), "out"};
@@ -218,8 +223,9 @@ TEST(DoneLines, AreNoneInAnEmptyFile) {
 }
 
 TEST(DoneLines, MustHaveTheIdsOfTheInput) {
-  const DoneLines done =
-      done_lines("{\"id\":\"1\",\"line\":1}\n{\"id\":2,\"line\":2}\n{\"line\":3}\n");
+  const DoneLines done = done_lines(
+      "{\"id\":\"1\",\"line\":1,\"error\":\"\"}\n{\"id\":2,\"line\":2,\"error\":\"\"}\n" +
+      result_of(3));
   const auto error = [&](uint64_t line, const json& id) {
     return error_of([&] { done.check_same(line, id, "0f", 5); });
   };
@@ -262,12 +268,12 @@ TEST(DoneLines, AreNotFollowedByWhatIsNoCutRecord) {
        {"my note", "x", "[", "{ ", "{\n", "{\"a", "{\"id\": 1", "{\"id\":tr", "{\"id\":1}",
         "{\"id\":1,\"name\"", "{\"line\":x", "{\"line\":1}", "{\"line\": 1,", "{\"id\":\"a\" "}) {
     EXPECT_TRUE(says(resume_error(text), "out: line 1", "no result")) << text;
-    EXPECT_TRUE(says(resume_error(std::string("{\"line\":1}\n") + text), "out: line 2")) << text;
+    EXPECT_TRUE(says(resume_error(result_of(1) + text), "out: line 2")) << text;
   }
 }
 
 TEST(DoneLines, MustBeLinesOfTheInput) {
-  const DoneLines done = done_lines("{\"line\":2}\n{\"line\":5}\n");
+  const DoneLines done = done_lines(result_of(2) + result_of(5));
   done.check_blank(1);
   done.check_end(5);
   EXPECT_TRUE(says(error_of([&] { done.check_blank(2); }), "out", "line 2", "blank"));
@@ -275,12 +281,14 @@ TEST(DoneLines, MustBeLinesOfTheInput) {
 }
 
 TEST(DoneLines, RefuseWhatIsNoRecord) {
-  for (const char* text : {"\n", "x\n", "[]\n", "{}\n", "{\"line\":0}\n", "{\"line\":-1}\n",
-                           "{\"line\":\"1\"}\n", "{\"line\":1e3}\n", "{\"line\":1,\"id\":[]}\n",
-                           "{\"line\":1,\"x\":1e999}\n", "{\"line\":1,\"text\":\"\xFF\"}\n"}) {
+  for (const char* text :
+       {"\n", "x\n", "[]\n", "{}\n", "{\"line\":1}\n", "{\"line\":0,\"error\":\"\"}\n",
+        "{\"line\":-1,\"error\":\"\"}\n", "{\"line\":\"1\",\"error\":\"\"}\n",
+        "{\"line\":1e3,\"error\":\"\"}\n", "{\"line\":1,\"id\":[],\"error\":\"\"}\n",
+        "{\"line\":1,\"x\":1e999}\n", "{\"line\":1,\"text\":\"\xFF\"}\n"}) {
     EXPECT_TRUE(says(resume_error(text), "out: line 1", "no result")) << text;
   }
-  EXPECT_TRUE(says(resume_error("{\"line\":7}\n{\"line\":1}\n{\"line\":7}\n"), "out", "two", "7"));
+  EXPECT_TRUE(says(resume_error(result_of(7) + result_of(1) + result_of(7)), "out", "two", "7"));
 }
 
 // The output. -------------------------------------------------------------------------------------
