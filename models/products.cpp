@@ -16,6 +16,16 @@ const LowRank& change_in(const Linear& linear, const AdapterRows& range) {
   return linear.adapters[static_cast<size_t>(range.adapter)];
 }
 
+// Calls changed(first, count, change) for each range of rows that an adapter changes, in order.
+template <typename Changed>
+void for_changed(const Pass& pass, const Linear& linear, int64_t n_rows, const Changed& changed) {
+  if (linear.adapters.empty()) return;
+  for (const AdapterRows& range : ranges_of(pass, n_rows)) {
+    const LowRank& change = change_in(linear, range);
+    if (change) changed(int64_t{range.first}, int64_t{range.count}, change);
+  }
+}
+
 // Two products of few columns, beside which the matrix' own counts alone.
 void add_low_rank(const Pass& pass, const Matrix& x, const LowRank& change, const Matrix& out) {
   const Matrix low = pass.memory.low_rank.first_rows(x.rows).columns(0, change.a.rows);
@@ -58,14 +68,12 @@ void for_parts(const Pass& pass, Input& input, const Linear& linear, int64_t n_r
     plain(rows, done);
     done = end;
   };
-  for (const AdapterRows& range : ranges_of(pass, n_rows)) {
-    const LowRank& change = change_in(linear, range);
-    if (!change) continue;
-    plain_until(range.first);
-    Input rows{.x = x.row_range(range.first, range.count)};
-    changed(rows, range.first, change);
-    done = int64_t{range.first} + range.count;
-  }
+  for_changed(pass, linear, n_rows, [&](int64_t first, int64_t count, const LowRank& change) {
+    plain_until(first);
+    Input rows{.x = x.row_range(first, count)};
+    changed(rows, first, change);
+    done = first + count;
+  });
   plain_until(n_rows);
 }
 
@@ -76,12 +84,9 @@ void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix
   pass.backend.linear(input, linear.weight, {.bias = linear.bias, .output = output}, out);
   if (!is_adapted(pass, linear, out.rows)) return;
   const Matrix& x = normalize(pass.backend, input);
-  for (const AdapterRows& range : ranges_of(pass, out.rows)) {
-    const LowRank& change = change_in(linear, range);
-    if (!change) continue;
-    add_low_rank(pass, x.row_range(range.first, range.count), change,
-                 out.row_range(range.first, range.count));
-  }
+  for_changed(pass, linear, out.rows, [&](int64_t first, int64_t count, const LowRank& change) {
+    add_low_rank(pass, x.row_range(first, count), change, out.row_range(first, count));
+  });
 }
 
 void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,

@@ -532,11 +532,19 @@ def perplexity(
 
 
 def convert(
-    source: str | os.PathLike[str], out: str | os.PathLike[str], *, dtype: str | None = None
+    source: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    dtype: str | None = None,
+    lora: str | os.PathLike[str] | None = None,
+    adapter_for: str | os.PathLike[str] | None = None,
 ) -> None:
     """Makes a model file of a checkpoint: what faststream-convert does, the same bytes.
 
     dtype: "int8", "int4", "bf16", ...; by default what faststream-convert takes.
+    lora: a folder of PEFT's, whose adapter is added to the checkpoint's weights, or, with
+        adapter_for, the file of a model made of the same checkpoint, becomes a file of its own that
+        Engine(adapters=...) takes beside that model.
     """
     import subprocess
 
@@ -544,6 +552,10 @@ def convert(
     command = [str(program), os.fspath(source), "-o", os.fspath(out)]
     if dtype is not None:
         command += ["--dtype", dtype]
+    if lora is not None:
+        command += ["--lora", os.fspath(lora)]
+    if adapter_for is not None:
+        command += ["--adapter-for", os.fspath(adapter_for)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["the converter failed"]

@@ -51,6 +51,50 @@ def test_lists_are_answered_in_order(engine):
     assert engine.generate([], tokens=8) == []
 
 
+def write_lora(folder, seed):
+    """An adapter of PEFT's for the bundled model's first layer, which changes every text."""
+    random = np.random.default_rng(seed)
+    module = "base_model.model.model.layers.0.mlp.down_proj.lora_"
+    tensors = {
+        module + "A.weight": random.standard_normal((2, 768), dtype=np.float32),
+        module + "B.weight": random.standard_normal((256, 2), dtype=np.float32),
+    }
+    header, data = {}, b""
+    for name, values in tensors.items():
+        end = len(data) + values.nbytes
+        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [len(data), end]}
+        data += values.tobytes()
+    text = json.dumps(header).encode()
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2, "lora_alpha": 2}')
+    (folder / "adapter_model.safetensors").write_bytes(
+        len(text).to_bytes(8, "little") + text + data
+    )
+    return folder
+
+
+def test_adapters_are_chosen_by_name(engine, tmp_path):
+    files = {}
+    for seed, name in enumerate(("one", "two")):
+        files[name] = tmp_path / f"{name}.bin"
+        lora = write_lora(tmp_path / name, seed)
+        faststream.convert(ROOT / "demo", files[name], lora=lora, adapter_for=MODEL)
+    plain = engine.generate("Once upon", tokens=9, temp=0).text
+    with faststream.Engine(MODEL, device="cpu", adapters=files) as adapted:
+        assert adapted.info["adapters"] == ["one", "two"]
+
+        def text(name):
+            return adapted.generate("Once upon", tokens=9, temp=0, adapter=name).text
+
+        assert text("") == plain
+        assert len({plain, text("one"), text("two")}) == 3
+        assert adapted.generate("Once upon", tokens=9, temp=0).text == text("one")
+        with pytest.raises(faststream.Error, match="three"):
+            text("three")
+    with pytest.raises(faststream.Error, match="bert"):
+        faststream.Engine(MODEL, device="cpu", adapters={"one": ENCODER})
+
+
 def test_token_ids_are_prompts(engine):
     ids = engine.tokenize("Once upon")
     assert engine.detokenize(ids).strip() == "Once upon"

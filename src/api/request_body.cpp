@@ -137,10 +137,16 @@ constexpr Key kKeys[] = {
     {"target_lang", [](const JsonView& v, Request& r) { r.target_language = v.as<std::string>(); }},
 };
 
-// Of OpenAI's bodies alone. "logprobs" is true or false for chats; top_logprobs says how many.
+void set_max_tokens(const JsonView& value, Request& request) {
+  find_request_setting("max_tokens")->read(value, request);
+}
+
+// Of OpenAI's bodies alone: what completions call "max_tokens" is "max_completion_tokens" of chats
+// and "max_output_tokens" of responses. "logprobs" is true or false for chats; top_logprobs says
+// how many.
 constexpr Key kOpenAiKeys[] = {
-    {"max_completion_tokens",
-     [](const JsonView& v, Request& r) { find_request_setting("max_tokens")->read(v, r); }},
+    {"max_completion_tokens", set_max_tokens},
+    {"max_output_tokens", set_max_tokens},
     {"logprobs",
      [](const JsonView& v, Request& r) {
        if (!v.value().is_boolean()) {
@@ -279,9 +285,11 @@ bool has_no_effect(std::string_view name, const json& value) {
 // Keys of which the one makes nothing of the other.
 void check_openai_pairs(const JsonView& options) {
   const auto tokens = options.find("max_tokens");
-  const auto completion_tokens = options.find("max_completion_tokens");
-  if (tokens && completion_tokens && tokens->value() != completion_tokens->value()) {
-    throw Error("\"max_tokens\" and \"max_completion_tokens\" differ; leave one out");
+  for (const char* name : {"max_completion_tokens", "max_output_tokens"}) {
+    const auto same = options.find(name);
+    if (tokens && same && tokens->value() != same->value()) {
+      throw Error("\"max_tokens\" and " + in_quotes(name) + " differ; leave one out");
+    }
   }
   const auto top = options.find("top_logprobs");
   const auto logprobs = options.find("logprobs");

@@ -290,6 +290,11 @@ ordered_json chat_tools(const ordered_json& tools) {
     if (type == nullptr || *type != "function") {
       refuse(name + ".type", "is not \"function\", which is all there can be");
     }
+    if (find_text(tools[i], "name") == nullptr) refuse(name + ".name", "is not a text");
+    const auto parameters = tools[i].find("parameters");
+    if (parameters != tools[i].end() && !parameters->is_null() && !parameters->is_object()) {
+      refuse(name + ".parameters", "is not an object");
+    }
     ordered_json function = tools[i];
     function.erase("type");
     function.erase("strict");
@@ -316,9 +321,9 @@ ordered_json chat_response_format(const ordered_json& text) {
 }
 
 // Members that change no answer here, or say what holds anyway.
-constexpr std::array<std::string_view, 10> kIgnored = {
-    "store",        "metadata",         "user",      "include",        "safety_identifier",
-    "service_tier", "prompt_cache_key", "reasoning", "stream_options", "truncation"};
+constexpr std::array<std::string_view, 9> kIgnored = {
+    "store",        "metadata",         "user",      "include",   "safety_identifier",
+    "service_tier", "prompt_cache_key", "reasoning", "truncation"};
 constexpr size_t kMostMembers = 200;  // each of which is looked for among all others
 constexpr std::array<std::string_view, 5> kUnsupported = {"previous_response_id", "conversation",
                                                           "prompt", "background", "max_tool_calls"};
@@ -347,7 +352,7 @@ ordered_json chat_body_of_response(ordered_json body) {
     } else if (name == "tools") {
       chat["tools"] = chat_tools(value);
     } else {
-      chat[name == "max_output_tokens" ? "max_completion_tokens" : name] = std::move(value);
+      chat[name] = std::move(value);
     }
   }
   return chat;

@@ -168,7 +168,7 @@ void read_as_source(const AnswerRules& answers, const Request& request, Generati
   rules.renormalizes = answers.renormalizes;
   if (request.source_language) {
     if (!languages.source) {
-      throw UsageError("the model does not ask for the language of its source; leave it out");
+      throw UsageError("the model does not ask for the language of the source; leave it out");
     }
     // Where the tokenizer has put it: near the start or the end.
     const int32_t token = language_token(languages, *request.source_language);
@@ -176,7 +176,7 @@ void read_as_source(const AnswerRules& answers, const Request& request, Generati
   }
   if (!request.target_language) return;
   if (languages.target == TargetLanguage::none) {
-    throw UsageError("the model is not told the language of its answer by a token; leave it out");
+    throw UsageError("the model is not told the language of the answer by a token; leave it out");
   }
   const int32_t token = language_token(languages, *request.target_language);
   switch (languages.target) {

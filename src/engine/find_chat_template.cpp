@@ -45,11 +45,10 @@ std::optional<ChatTemplate> find_chat_template(const std::string& asked, const M
   }
   const auto own = header.find("chat_template");
   if (own == header.end()) return std::nullopt;
-  const std::string where = file.name() + ": its chat template";
   try {
-    return ChatTemplate::from_json(*own, where, special_tokens);
+    return ChatTemplate::from_json(*own, "the chat template", special_tokens);
   } catch (const Error& error) {
-    throw Error(std::string(error.what()) +
+    throw Error(file.name() + ": " + error.what() +
                 "; give another with --chat-template NAME|FILE (built in: " + known_names() + ")");
   }
 }

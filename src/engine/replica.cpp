@@ -228,7 +228,8 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
   if (model_.answers) {
     read_as_source(*model_.answers, request, rules);
   } else if (request.source_language || request.target_language) {
-    throw UsageError("only models with an encoder are told languages; leave them out");
+    throw UsageError("only models with an encoder are told the language of the " +
+                     std::string(request.source_language ? "source" : "answer") + "; leave it out");
   }
   check_fits({.tokens = static_cast<int64_t>(rules.asked().size()), .is_counted = true});
   rules.adapter = adapter_number(request.adapter);

@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cstdlib>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -32,9 +31,11 @@ CLI::Validator whole_number(Integer least, Integer most = std::numeric_limits<In
 /// Accepts numbers from `least` to `most`. (CLI11's own range has NaN in it.)
 inline CLI::Validator number(double least, double most) {
   const auto check = [least, most](const std::string& text) {
-    char* stop = nullptr;
-    const double value = std::strtod(text.c_str(), &stop);
-    if (!text.empty() && *stop == '\0' && value >= least && value <= most) return std::string();
+    double value{};
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (status == std::errc() && stop == end && value >= least && value <= most)
+      return std::string();
     std::ostringstream message;
     message << text << " is not a number from " << least << " to " << most;
     return message.str();

@@ -15,8 +15,8 @@ namespace faststream::server {
 /// What is known of a request that has ended.
 struct AccessRecord {
   std::string peer;
-  std::string method;
-  std::string path;
+  std::string method = "-";
+  std::string path = "-";
   int status = 0;      ///< 0: the client went away before
   bool cut = false;    ///< the answer was not sent whole
   size_t bytes = 0;    ///< of the answer

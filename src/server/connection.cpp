@@ -36,6 +36,16 @@ std::string date_text() {
 
 std::string to_text(boost::beast::string_view view) { return {view.data(), view.size()}; }
 
+// What is asked for, without the query.
+std::string path_of(const http::request_header<>& message) {
+  std::string target = to_text(message.target());
+  constexpr std::string_view kScheme = "http://";
+  if (target.starts_with(kScheme)) {  // as proxies are asked
+    target.erase(0, std::min(target.find('/', kScheme.size()), target.size()));
+  }
+  return target.substr(0, target.find('?'));
+}
+
 }  // namespace
 
 std::string_view reason_phrase(int status) {
@@ -116,7 +126,7 @@ void Connection::parse() {
       begin_request();
     }
     boost::system::error_code error;
-    const size_t n = parser_->put(boost::asio::buffer(unparsed_), error);
+    const size_t n = put(error);
     unparsed_.erase(0, n);
     const bool wants_more = error == http::error::need_more;
     if (error && !wants_more) return refuse(error);
@@ -128,10 +138,22 @@ void Connection::parse() {
   }
 }
 
+// Gives the parser what came, and returns the bytes it took.
+size_t Connection::put(boost::system::error_code& error) {
+  try {
+    return parser_->put(boost::asio::buffer(unparsed_), error);
+  } catch (const std::length_error&) {  // a field behind the body, where Beast has no limit
+    error = http::error::header_limit;
+    return 0;
+  }
+}
+
 // What Beast lets pass, and this server does not need to understand. False: refused.
 bool Connection::check_headers() {
   headers_checked_ = true;
   const auto& message = parser_->get();
+  record_.method = to_text(message.method_string());
+  record_.path = path_of(message);
   version_ = message.version();
   const auto refuse_as = [&](const char* what) {
     refuse(400, what);
@@ -190,21 +212,14 @@ void Connection::dispatch() {
   auto message = parser_->release();
   parser_.reset();
   HttpRequest request;
-  request.method = to_text(message.method_string());
-  std::string target = to_text(message.target());
-  constexpr std::string_view kScheme = "http://";
-  if (target.starts_with(kScheme)) {  // as proxies are asked
-    target.erase(0, std::min(target.find('/', kScheme.size()), target.size()));
-  }
-  request.path = target.substr(0, target.find('?'));
+  request.method = record_.method;
+  request.path = record_.path;
   request.body = std::move(message.body());
   request.authorization = to_text(message[http::field::authorization]);
   request.origin = to_text(message[http::field::origin]);
   request.host = to_text(message[http::field::host]);
   request.request_headers = to_text(message[http::field::access_control_request_headers]);
   is_head_ = request.method == "HEAD";
-  record_.method = request.method;
-  record_.path = request.path;
   try {
     context_.handle(shared_from_this(), std::move(request));
   } catch (const std::exception&) {  // no memory: all else is answered there
@@ -218,8 +233,6 @@ void Connection::refuse(int status, std::string_view message) {
   state_ = State::answering;
   keep_alive_ = false;
   is_head_ = false;
-  if (record_.method.empty()) record_.method = "-";
-  if (record_.path.empty()) record_.path = "-";
   parser_.reset();
   unparsed_.clear();
   respond(error_response({.status = status, .message = std::string(message)}));

@@ -101,6 +101,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read();
   void on_read(const boost::system::error_code& error, size_t n);
   void parse();
+  size_t put(boost::system::error_code& error);
   void begin_request();
   bool check_headers();
   void count_body();

@@ -199,8 +199,13 @@ GenerationTask read_generation_task(std::string_view body, AnswerForm form,
 ApiError error_of_request(std::string_view message, std::string_view prompt) {
   // What an engine says of a request and does not put in quotation marks.
   constexpr std::pair<std::string_view, std::string_view> kAbout[] = {
-      {"a stop string", "stop"}, {"at most 64 stop", "stop"},  {"the stop token", "stop_tokens"},
-      {"beams", "beams"},        {"languages", "source_lang"}, {" bias", "logit_bias"},
+      {"a stop string", "stop"},
+      {"at most 64 stop", "stop"},
+      {"the stop token", "stop_tokens"},
+      {"beams", "beams"},
+      {" bias", "logit_bias"},
+      {"language of the source", "source_lang"},
+      {"language of the answer", "target_lang"},
   };
   ApiError error{.status = 400, .message = std::string(message)};
   const bool about_prompt = message.starts_with("the prompt") || message.starts_with("a context");

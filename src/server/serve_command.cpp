@@ -49,6 +49,9 @@ NamedFile named_model(const std::string& given) {
   std::error_code ignored;
   if (equals != std::string::npos && equals > 0 && given.find('/') > equals &&
       !fs::exists(given, ignored)) {
+    if (equals + 1 == given.size()) {
+      throw UsageError("-m " + printable(given) + " names no file; give NAME=FILE");
+    }
     return {.name = given.substr(0, equals), .file = given.substr(equals + 1)};
   }
   return {.name = fs::path(given).stem().string(), .file = given};

@@ -121,7 +121,8 @@ int main(int argc, char** argv) {
            begin + spread * (static_cast<double>(n_begun) / connections.size()) <= Clock::now()) {
       ask(connections[n_begun++], request);
     }
-    const int n = epoll_wait(poll, events.data(), static_cast<int>(events.size()), 1);
+    const int wait_ms = n_begun < connections.size() ? 1 : -1;
+    const int n = epoll_wait(poll, events.data(), static_cast<int>(events.size()), wait_ms);
     for (int i = 0; i < n; ++i) {
       Connection& connection = connections[events[static_cast<size_t>(i)].data.u64];
       const ssize_t got = recv(connection.fd, block.data(), block.size(), 0);

@@ -309,6 +309,16 @@ TEST(Serve, RefusesWhatMakesNoSenseAndNamesIt) {
             "tools[0].function.parameters");
   EXPECT_EQ(of_chat(R"(,"tools":[5])"), "tools[0]");
   EXPECT_EQ(param_of(server().post("/tokenize", R"({"prompt":"x","content":"y"})")), "content");
+  const auto of_response = [](const std::string& members) {
+    return param_of(server().post("/v1/responses", R"({"input":"x",)" + members + "}"));
+  };
+  EXPECT_EQ(of_response(R"("max_output_tokens":-7)"), "max_output_tokens");
+  EXPECT_EQ(of_response(R"("tools":[{"type":"function"}])"), "tools[0].name");
+  EXPECT_EQ(of_response(R"("tools":[{"type":"function","name":"f","parameters":7}])"),
+            "tools[0].parameters");
+  EXPECT_EQ(of_response(R"("stream":true,"stream_options":7)"), "stream_options");
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","source_lang":"de")")), "source_lang");
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","target_lang":"de")")), "target_lang");
   EXPECT_EQ(param_of(complete(R"("prompt":[])")), "prompt");
   EXPECT_EQ(param_of(complete(R"("prompt":[["a"]])")), "prompt[0]");
   EXPECT_EQ(param_of(complete(R"("prompt":[-5])")), "prompt[0]");
@@ -448,6 +458,7 @@ TEST(Serve, SaysWhatIsWrongWithItsOptions) {
   };
   fails({}, 2, "--model");
   fails({"-m", "nothing.bin"}, 1, "nothing.bin");
+  fails({"-m", "name="}, 2, "-m name=");
   fails({"-m", faststream::demo_model(), "--port", "70000"}, 2, "--port");
   fails({"-m", faststream::demo_model(), "--max-body", "12Q"}, 2, "--max-body");
   fails({"-m", faststream::demo_model(), "--request-timeout", "nan"}, 2, "--request-timeout");

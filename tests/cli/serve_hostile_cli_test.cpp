@@ -179,6 +179,11 @@ TEST(ServeHostile, TooLongHeadersAndBodiesAreRefusedAtOnce) {
   EXPECT_EQ(victim().get("/health", "X: " + std::string(100'000, 'a') + "\r\n").status, 431);
   EXPECT_EQ(victim().get("/" + std::string(100'000, 'a')).status, 431);
   EXPECT_EQ(victim().ask(kPost + std::string("Content-Length: 100000000\r\n\r\n{")).status, 413);
+  const std::string behind_the_body = "0\r\nX: " + std::string(100'000, 'a') + "\r\n\r\n";
+  EXPECT_EQ(victim()
+                .ask(kPost + std::string("Transfer-Encoding: chunked\r\n\r\n") + behind_the_body)
+                .status,
+            431);
   HttpClient client(victim().port());
   client.send(kPost + std::string("Transfer-Encoding: chunked\r\n\r\n"));
   const std::string chunk = "1000\r\n" + std::string(0x1000, ' ') + "\r\n";

@@ -97,7 +97,7 @@ TEST(Translation, RefusesWhatTheModelCannot) {
     refused({"-p", "the cat", "--target-lang", name},
             R"(the model has no language ")" + std::string(name) + R"("; it has "deu", "nld" ()");
   }
-  refused({"-p", "the cat", "--source-lang", "deu"}, "does not ask for the language");
+  refused({"-p", "the cat", "--source-lang", "deu"}, "does not ask for the language of the source");
   const fs::path text = file_with("some.txt", "the cat sat on the mat");
   refused({"--perplexity", text.string()}, "--perplexity");
   std::string long_text;

@@ -82,7 +82,7 @@ TEST(ResponseBody, BecomesOneOfAChat) {
           {"type":"function_call","name":"f","arguments":"{}","call_id":"c"},
           {"type":"function_call_output","call_id":"c","output":"4"}],"max_output_tokens":5,
           "tools":[{"type":"function","name":"f","parameters":{},"strict":true}],"store":true})"));
-  EXPECT_EQ(chat.at("max_completion_tokens"), 5);
+  EXPECT_EQ(chat.at("max_output_tokens"), 5);
   const ordered_json& messages = chat.at("messages");
   ASSERT_EQ(messages.size(), 4U);
   EXPECT_EQ(messages[0].at("role"), "system");
