@@ -233,8 +233,9 @@ BatchView CudaBackend::upload(const Batch& batch) {
     bytes += aligned(parts[i]->size() * sizeof(int32_t));
   }
 
+  BatchView view = measure(batch);
   const cudaStream_t stream = launched_stream();  // of the GPU that events are then made on
-  step_kernel_.collect(batch.adapter_tokens.empty() && n_noted_ == 0);
+  step_kernel_.collect(batch.adapter_tokens.empty() && n_noted_ == 0, view.max_query_len == 1);
   std::byte* host = batches_.fill(bytes);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i]->empty()) continue;
@@ -243,7 +244,6 @@ BatchView CudaBackend::upload(const Batch& batch) {
   const std::byte* device = batches_.copy(stream);
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
-  BatchView view = measure(batch);
   view.tokens = at(0);
   view.positions = at(1);
   view.sequence_of = at(2);

@@ -28,18 +28,19 @@ constexpr int kLongRowThreads = 1024;
 constexpr int kLongRowTurns = 2;
 constexpr int64_t kLongRow = int64_t{kLongRowTurns} * kLongRowThreads * kHeldEach;
 
-__device__ void store_eight_integers(int8_t* to, const int (&integers)[kHeldEach]) {
+__device__ void store_quantized(int8_t* to, const float (&values)[kHeldEach], float inverse) {
   const auto four = [&](int i) {
-    const int part[4] = {integers[i], integers[i + 1], integers[i + 2], integers[i + 3]};
-    return pack_bytes(part);
+    const float part[4] = {values[i], values[i + 1], values[i + 2], values[i + 3]};
+    return quantized(part, inverse);
   };
   *reinterpret_cast<uint2*>(to) = make_uint2(four(0), four(4));
 }
-__device__ void store_eight_integers(__nv_bfloat16* to, const int (&integers)[kHeldEach]) {
-  float values[kHeldEach];
+__device__ void store_quantized(__nv_bfloat16* to, const float (&values)[kHeldEach],
+                                float inverse) {
+  float integers[kHeldEach];
 #pragma unroll
-  for (int i = 0; i < kHeldEach; ++i) values[i] = static_cast<float>(integers[i]);
-  store_eight(to, values);
+  for (int i = 0; i < kHeldEach; ++i) integers[i] = QuantizedValue(values[i], inverse).as_float();
+  store_eight(to, integers);
 }
 
 template <typename T, int kTurns, int kThreads, typename Out>
@@ -58,10 +59,7 @@ __device__ void quantize_held(const HeldRow<T, kTurns, kThreads>& row, int n,
   if (threadIdx.x == 0) *row_scale = scale.scale();
   const float inverse = scale.inverse();
   row.for_each(n, [&](int /*turn*/, int c, const float(&values)[kHeldEach]) {
-    int integers[kHeldEach];
-#pragma unroll
-    for (int i = 0; i < kHeldEach; ++i) integers[i] = quantized(values[i], inverse);
-    store_eight_integers(out + c, integers);
+    store_quantized(out + c, values, inverse);
   });
 }
 
@@ -146,11 +144,11 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
-    const int integer = quantized(value(c), inverse);
+    const QuantizedValue quantized(value(c), inverse);
     if constexpr (std::is_same_v<Out, int8_t>) {
-      out[c] = static_cast<int8_t>(integer);
+      out[c] = static_cast<int8_t>(quantized.bits());
     } else {
-      out[c] = from_float<Out>(static_cast<float>(integer));
+      out[c] = from_float<Out>(quantized.as_float());
     }
   }
 }

@@ -35,19 +35,23 @@ bool take_keys(const AttendInstruction& earlier, AttendInstruction& a) {
 bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arguments,
                            const HeadTransform& transform, const Matrix& cos_sin, bool appends) {
   const KvLayer& kv = arguments.kv;
-  if (instructions_.empty() || batch.n_tokens != 1 || kv.dtype != DType::bf16 ||
+  const int32_t tokens = batch.n_tokens;
+  // Several have a sequence each, so that none reads what another one brings to a page.
+  const bool fits = tokens == 1 || (batch.max_query_len == 1 && appends &&
+                                    kv.head_dim <= kMaxTokenHead && transform.v_weight == nullptr);
+  if (instructions_.empty() || tokens != tokens_ || !fits || kv.dtype != DType::bf16 ||
       kv.v_head_dim != kv.head_dim) {
     return false;
   }
   const int64_t q_dim = int64_t{arguments.n_heads} * kv.head_dim;
   const int64_t kept = appends ? kv.k_dim() + kv.v_dim() : 0;
-  const Span qkv = span_of(arguments.q.data, q_dim + kept, kv.dtype);
-  const Span out = span_of(arguments.out.data, q_dim, kv.dtype);
+  const int64_t stride = arguments.q.stride;
+  const Span qkv = span_of(arguments.q.data, (tokens - 1) * stride + q_dim + kept, kv.dtype);
+  const Span out = span_of(arguments.out);
   make_way({qkv}, out);
   AttendInstruction a;
   a.appends = appends;
   a.transform = transform;
-  a.cos_sin = static_cast<const float*>(cos_sin.data);
   a.rotated_dims = static_cast<int32_t>(cos_sin.cols);
   if (!appends) {
     const auto earlier = std::find_if(
@@ -55,40 +59,70 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
           return instruction.kind == Instruction::Kind::attend && instruction.attend.appends &&
                  instruction.attend.attention.kv.k == kv.k;
         });
+    a.cos_sin = static_cast<const float*>(cos_sin.data);
     if (earlier != instructions_.end() && !take_keys(earlier->attend, a)) return false;
   }
   a.attention = arguments;
-  a.splits.count = max_splits(arguments.rule, batch);
-  // As few heads as blocks allow: a head does not depend on its tile's others.
-  const int group = arguments.n_heads / kv.n_kv_heads;
-  a.tile_heads = 1;
-  const auto items = [&] { return a.splits.count * kv.n_kv_heads * ceil_div(group, a.tile_heads); };
-  while (a.tile_heads < std::min(group, kDecodeHeads) && items() > multiprocessors_) {
-    a.tile_heads *= 2;
-  }
-  a.splits.head_tiles = ceil_div(group, a.tile_heads);
-  a.group = group;
-  a.head_tiles = kv.n_kv_heads * a.splits.head_tiles;
-  if (a.splits.count > 1) {
-    const auto floats = int64_t{arguments.n_heads} * a.splits.count * (2 + kv.head_dim);
-    a.partials = {.offset = reserve(static_cast<size_t>(floats) * sizeof(float)), .awaited = true};
-  }
-  a.kv_len = batch.max_kv_len;
-  a.first_token = first_split_token(a.attention, a.kv_len);
-  a.part_tokens = split_tokens(a.attention, a.kv_len - a.first_token);
-  a.parts = ceil_div(a.kv_len - a.first_token, a.part_tokens);
+  a.group = arguments.n_heads / kv.n_kv_heads;
   a.queries = row_of(qkv);
   if (appends) {
     const auto bytes = static_cast<int64_t>(dtype_size(kv.dtype));
     a.keys = {a.queries.offset + q_dim * bytes, a.queries.awaited};
     a.values = {a.keys.offset + kv.k_dim() * bytes, a.queries.awaited};
   }
-  a.result = result_at(out);
+  a.result = result_at(out, tokens);
   write_over_held(kMaxInputBytes);
-  instructions_.emplace_back(a);
+  int32_t dealt = 0;
+  for (int32_t token = 0; token < tokens; ++token) {
+    dealt += attend_of_token(a, cos_sin, batch, token, dealt);
+  }
   head_dim_ = std::max(head_dim_, kv.head_dim);
   varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
   return true;
+}
+
+// Of the attention of all tokens, whose rows `a` has. Returns by how many blocks the next one's
+// items are further.
+int32_t StepKernel::attend_of_token(AttendInstruction a, const Matrix& cos_sin,
+                                    const BatchView& batch, int32_t token, int32_t dealt) {
+  AttentionArguments& attention = a.attention;
+  const KvLayer& kv = attention.kv;
+  const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
+  BatchView own = batch;
+  if (batch.n_tokens > 1) {
+    const auto sequence = static_cast<size_t>(batch.host->sequence_of[static_cast<size_t>(token)]);
+    own.max_kv_len = batch.host->kv_len[sequence];
+    attention.page_table += static_cast<int64_t>(sequence) * attention.max_pages;
+  }
+  attention.q = attention.q.row_range(token, 1);
+  attention.out = attention.out.row_range(token, 1);
+  for (Row* row : {&a.queries, &a.keys, &a.values}) {
+    if (row->offset >= 0) row->offset += token * attention.q.stride * element;
+  }
+  if (a.result.offset >= 0) a.result.offset += token * attention.out.stride * element;
+  a.cos_sin = static_cast<const float*>(cos_sin.row_range(token, 1).data);
+  a.splits.count = max_splits(attention.rule, own);
+  // As few heads as blocks allow: a head does not depend on its tile's others.
+  a.tile_heads = 1;
+  const auto items = [&] {
+    return a.splits.count * kv.n_kv_heads * ceil_div(a.group, a.tile_heads) * batch.n_tokens;
+  };
+  while (a.tile_heads < std::min(a.group, kDecodeHeads) && items() > multiprocessors_) {
+    a.tile_heads *= 2;
+  }
+  a.splits.head_tiles = ceil_div(a.group, a.tile_heads);
+  a.head_tiles = kv.n_kv_heads * a.splits.head_tiles;
+  if (a.splits.count > 1) {
+    const auto floats = int64_t{attention.n_heads} * a.splits.count * (2 + kv.head_dim);
+    a.partials = {.offset = reserve(static_cast<size_t>(floats) * sizeof(float)), .awaited = true};
+  }
+  a.kv_len = own.max_kv_len;
+  a.first_token = first_split_token(a.attention, a.kv_len);
+  a.part_tokens = split_tokens(a.attention, a.kv_len - a.first_token);
+  a.parts = ceil_div(a.kv_len - a.first_token, a.part_tokens);
+  a.dealt = dealt % multiprocessors_;
+  instructions_.emplace_back(a);
+  return a.head_tiles * a.parts;
 }
 
 bool StepKernel::convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,

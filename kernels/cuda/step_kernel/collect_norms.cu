@@ -112,8 +112,9 @@ bool StepKernel::take_factors(const Span& span, ProductInstruction& p) {
 }
 
 bool StepKernel::norm(const Matrix& x, const Norm& norm, bool add, const Matrix& out) {
-  if (instructions_.empty() || !has_eights_in_a_row(x) || !has_eights_in_a_row(out) ||
-      x.cols > kMaxNormRow || !begins_at(norm.weight, 16) || !begins_at(norm.bias, 16)) {
+  if (instructions_.empty() || tokens_ > 1 || !has_eights_in_a_row(x) ||
+      !has_eights_in_a_row(out) || x.cols > kMaxNormRow || !begins_at(norm.weight, 16) ||
+      !begins_at(norm.bias, 16)) {
     return false;
   }
   const Span from = span_of(x.data, x.rows * x.cols, x.dtype);
@@ -162,8 +163,8 @@ ProductInstruction* StepKernel::take_product_of(const Span& span) {
 
 bool StepKernel::sum_over_ranks(const Matrix& share, bool add, const Matrix& out) {
   const bool are_floats = share.dtype == DType::f32 && out.dtype == DType::f32;
-  if (instructions_.empty() || share.rows != 1 || share.cols > kMaxNormalized || !are_floats ||
-      !has_eights_in_a_row(out) || !sums_->has_place_for(share.cols)) {
+  if (instructions_.empty() || tokens_ > 1 || share.rows != 1 || share.cols > kMaxNormalized ||
+      !are_floats || !has_eights_in_a_row(out) || !sums_->has_place_for(share.cols)) {
     return false;
   }
   const Span own = span_of(share.data, share.cols, share.dtype);
@@ -192,7 +193,8 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
   const bool is_one = factors.rows == 1 && factors.cols == 1 && factors.dtype == DType::f32;
   const bool of_elements =
       factors.rows == m.rows && factors.cols == m.cols && has_eights_in_a_row(factors);
-  if (instructions_.empty() || !has_eights_in_a_row(m) || (!is_one && !of_elements)) return false;
+  if (instructions_.empty() || tokens_ > 1 || !has_eights_in_a_row(m) || (!is_one && !of_elements))
+    return false;
   const Span by = span_of(factors.data, factors.rows * factors.cols, factors.dtype);
   const Span result = span_of(m.data, m.rows * m.cols, m.dtype);
 

@@ -33,6 +33,13 @@ int64_t bytes_of_x(const Weight& weight, DType act) {
   }
 }
 
+// What shared memory has room for, of weights of which those of several tokens are multiplied.
+bool multiplies_tokens(const ProductInstruction& p) {
+  const bool types = p.weight_format == WeightFormat::int8 || p.weight_format == WeightFormat::bf16;
+  return types && p.x_rows * (int64_t{p.x_bytes} + 16) <= kMaxInputBytes &&
+         ceil_div(p.row_bytes, step_kernel::kChunkBytes) <= kMaxTokenStages;
+}
+
 }  // namespace
 
 bool StepKernel::describe(const Input& input, const Weight& weight,
@@ -80,8 +87,14 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
 bool StepKernel::multiply(const Input& input, const Weight& weight, const Destination& to,
                           bool gated) {
   ProductInstruction p;
-  if (input.x.rows != 1 || !describe(input, weight, p)) return false;
+  const Matrix& x_matrix = input.x;
+  const auto tokens = static_cast<int32_t>(x_matrix.rows);
+  Input of_first = input;
+  of_first.x = x_matrix.row_range(0, 1);
+  if (!take_tokens(tokens) || !describe(of_first, weight, p)) return false;
   const bool floats = weight.format == WeightFormat::f32;
+  p.x_rows = tokens;
+  if (tokens > 1 && !multiplies_tokens(p)) return false;
   const bool is_float = to.dtype == DType::f32;
   if (floats && (gated || !is_float || instructions_.empty())) return false;
   if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
@@ -94,8 +107,8 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   p.tiles = floats ? p.outputs : ceil_div(p.outputs, gated ? 8 : 16);
   p.to = to;
 
-  const Span x = span_of(input.x.data, p.inputs, p.x_dtype);
-  const Span out = span_of(to.out, p.outputs, to.dtype);
+  const Span x = span_of(x_matrix);
+  const Span out = span_of(to.out, (tokens - 1) * to.stride + p.outputs, to.dtype);
   make_way(to.add ? std::initializer_list<Span>{x, out} : std::initializer_list<Span>{x}, out);
   if (!take_factors(x, p)) {
     p.x = row_of(x);
@@ -120,7 +133,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   ProductInstruction up;
   ProductInstruction down;
   const Matrix middle(nullptr, DType::bf16, router.used, experts.down.cols);
-  if (input.x.rows != 1 || router.used > kMaxExpertsUsed ||
+  if (input.x.rows != 1 || !take_tokens(1) || router.used > kMaxExpertsUsed ||
       experts.n_experts > kMaxExpertsChosenFrom ||
       choice_bytes(experts.n_experts, router) > kChoiceBytes ||
       experts.up.format == WeightFormat::f32 || experts.down.format == WeightFormat::f32 ||

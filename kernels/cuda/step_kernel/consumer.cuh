@@ -35,8 +35,8 @@ __device__ __noinline__ StageReader carry_out(const AttendInstruction& a, RowMem
 }
 
 /// Carries out instructions, one after the other. kMixed: whether there may be others than products
-/// and attention; kPacked: as Multiplier has it.
-template <int kDim, typename Rule, bool kMixed, Packed kPacked>
+/// and attention; kPacked, kTokens: as Multiplier has them.
+template <int kDim, typename Rule, bool kMixed, Packed kPacked, bool kTokens>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
@@ -94,8 +94,8 @@ class Consumer {
   }
 
   RowMemory rows_;
-  Preparer<kMixed> preparer_;
-  Multiplier<kMixed, kPacked> multiplier_;
+  Preparer<kMixed, kTokens> preparer_;
+  Multiplier<kMixed, kPacked, kTokens> multiplier_;
 };
 
 }  // namespace faststream::step_kernel

@@ -1,4 +1,5 @@
-// What a step consists of: an operation on one row, for all multiprocessors together.
+// What a step consists of: an operation on a row, or on that of each token, for all multiprocessors
+// together.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct Row {
   bool awaited = false;  ///< an instruction of this step makes it
 };
 
-/// Attention of a token's queries, after these and its key are transformed and its key and value
+/// Attention of one token's queries, after these and its key are transformed and its key and value
 /// are in their page.
 struct AttendInstruction {
   AttentionArguments attention;  ///< of one sequence; out: null where nobody needs it there
@@ -39,7 +40,8 @@ struct AttendInstruction {
   HeadTransform transform;
   const float* cos_sin = nullptr;
   int32_t rotated_dims = 0;
-  int32_t kv_len = 0;  ///< of the only sequence
+  int32_t kv_len = 0;  ///< of the token's sequence, which has no other one in the step
+  int32_t dealt = 0;   ///< the block that has the first item
 };
 
 /// RowElements of a row, or of several with so many elements from one to the next.
@@ -54,16 +56,16 @@ struct RowElements {
   }
 };
 
-/// A product of a weight, or of some experts' parts of one, with one row, or with one for each
-/// expert. A tile is 16 rows of the weight, or of gate and up 8 each. Its rows
-/// go through shared memory in chunks.
+/// A product of a weight with a row, or with that of each token, or of some experts' parts of one
+/// with one row, or with one for each expert. A tile is 16 rows of the weight, or of gate and up 8
+/// each. Its rows go through shared memory in chunks.
 struct ProductInstruction {
   Row x;
   DType x_dtype = DType::f32;
   // Where all blocks hold it, of a norm that is everyone's: byte of their memory for what is
   // multiplied. Negative: they do not.
   int32_t held_at = -1;
-  int32_t x_rows = 1;  ///< experts used, where each has its own
+  int32_t x_rows = 1;  ///< tokens, or experts used, where each has its own
   int64_t x_stride = 0;
   Norm norm;            ///< of x; then it is rounded to the step's type
   RowElements factors;  ///< of a row of that type, element by element, if there are any

@@ -25,6 +25,8 @@ using Kernel = void (*)(const Instruction*, int, RowMemory, Used);
 /// largest; varied: some rule is no LastRule.
 Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
+/// That of steps of several tokens.
+Kernel tokens_kernel(bool varied);
 /// Those of steps that have weights of int4 and no other packed ones, and of any. mixed: they are
 /// mixed_kernel()'s otherwise.
 Kernel int4_kernel(int head_dim, bool varied, bool mixed);

@@ -14,8 +14,9 @@ namespace faststream::step_kernel {
 /// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
 /// is one warp's. Codes of floats are chains in each block of columns, whose sums are added in
 /// order. A row of floats is one stage. kMixed: whether results may be terms of
-/// sums over ranks; kPacked: which packed weights there may be.
-template <bool kMixed, Packed kPacked>
+/// sums over ranks; kPacked: which packed weights there may be; kTokens: whether what is multiplied
+/// are rows of several tokens.
+template <bool kMixed, Packed kPacked, bool kTokens>
 class Multiplier {
  public:
   explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
@@ -23,7 +24,13 @@ class Multiplier {
   /// A product of the kind, whose input is prepared.
   __device__ void run(Instruction::Kind kind, const ProductInstruction& p,
                       StageReader& stages) const {
-    if (kind == Instruction::Kind::multiply_floats) {
+    if constexpr (kTokens) {
+      if (kind == Instruction::Kind::multiply_in_order) {
+        multiply_tokens_in_order(p, stages);
+      } else {
+        multiply_tokens(p, stages);
+      }
+    } else if (kind == Instruction::Kind::multiply_floats) {
       multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
       multiply_in_order(p, stages);
@@ -36,6 +43,8 @@ class Multiplier {
 
  private:
   static constexpr bool kInt4 = kPacked != Packed::none;
+  static constexpr int kLanes = kTokens ? 1 : 2;  // that have the same sum
+  static constexpr int kTurns = kMaxTokens / 2;   // in which a lane has two tokens' sums
 
   // A lane's place in a tile: what it finishes.
   struct Result {
@@ -46,7 +55,7 @@ class Multiplier {
   };
   static __device__ Result result_of(const ProductInstruction& p, int tile, int row) {
     constexpr int kHalf = kTileRows / 2;
-    const int in_tile = lane() / 2;  // this lane has its sum
+    const int in_tile = lane() / kLanes % kTileRows;  // this lane has its sum
     Result r;
     r.row = row;
     r.is_up = p.gated && in_tile >= kHalf;
@@ -60,12 +69,11 @@ class Multiplier {
   }
   [[nodiscard]] __device__ const float* added_to(const ProductInstruction& p,
                                                  const Result& r) const {
-    return static_cast<const float*>(rows_.at(p.added)) + r.output;
+    return static_cast<const float*>(rows_.at(p.added)) + r.row * p.to.stride + r.output;
   }
 
-  // Stores a lane's result, or two of bf16 with the next lane's but one: outputs are multiples of
-  // four. added: what ask_added()
-  // gave.
+  // Stores a lane's result, or two of bf16 with that of the next lane that has one: outputs are
+  // multiples of four. added: what ask_added() gave.
   __device__ void store(const ProductInstruction& p, const Result& r, bool stores, float value,
                         uint32_t added) const {
     if (p.to.add && stores) {
@@ -84,8 +92,8 @@ class Multiplier {
       if (stores) publish(static_cast<float*>(rows_.at(p.result)) + index, __float_as_uint(value));
       return;
     }
-    const float next = __shfl_down_sync(kAllLanes, value, 2);
-    if (stores && lane() % 4 == 0) {
+    const float next = __shfl_down_sync(kAllLanes, value, kLanes);
+    if (stores && lane() % (2 * kLanes) == 0) {
       publish(static_cast<T*>(rows_.at(p.result)) + index, pack_pair<T>(value, next));
     }
   }
@@ -486,10 +494,24 @@ class Multiplier {
   // Of row lane / 2 of the stages from `next` on, those of a tile's part; with its bias.
   static __device__ float sum_in_order(const ProductInstruction& p, int part, StageReader& stages,
                                        uint32_t& next) {
+    const uint32_t x =
+        shared_address(shared_memory().x) + part * static_cast<int>(p.row_bytes) + lane() / 8 * 16;
+    float sums[4] = {};
+    const float bias = add_in_order(p, x, stages, next, sums);
+    // Lane 4g has the sums of rows g and g + 8.
+    const int from = lane() / 2 % 8 * 4;
+    const float upper = __shfl_sync(kAllLanes, sums[0], from);
+    const float lower = __shfl_sync(kAllLanes, sums[2], from);
+    const float sum = lane() < kWarp / 2 ? upper : lower;
+    return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
+  }
+
+  // Adds the products of the stages from `next` on, of a tile, and of what is at x, to a lane's
+  // sums. Returns the bias of its row.
+  static __device__ float add_in_order(const ProductInstruction& p, uint32_t x, StageReader& stages,
+                                       uint32_t& next, float (&sums)[4]) {
     constexpr int kPairs = kChunkBytes / kPairBytes;
     const auto bytes = static_cast<int>(p.row_bytes);
-    const uint32_t x = shared_address(shared_memory().x) + part * bytes + lane() / 8 * 16;
-    float sums[4] = {};
     float bias = 0;
     for (int first = 0; first < bytes; first += kChunkBytes, ++next) {
       const Stage& stage = stages.await(next);
@@ -502,15 +524,10 @@ class Multiplier {
           multiply_pairs<1>(weights + at, x + first + at, sums);
         }
       }
-      bias = stage.biases[lane() / 2];
+      bias = stage.biases[lane() / kLanes % kTileRows];
       StageReader::release(next);
     }
-    // Lane 4g has the sums of rows g and g + 8.
-    const int from = lane() / 2 % 8 * 4;
-    const float upper = __shfl_sync(kAllLanes, sums[0], from);
-    const float lower = __shfl_sync(kAllLanes, sums[2], from);
-    const float sum = lane() < kWarp / 2 ? upper : lower;
-    return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
+    return bias;
   }
 
   // Adds the products of kPairs times 32 inputs of a tile's rows and x, as all columns, to a lane's
@@ -529,6 +546,157 @@ class Multiplier {
         mma_16x8x16<T>(sums, rows, columns[2 * half], columns[2 * half + 1]);
       }
     }
+  }
+
+  // Integers times the rows of several tokens, on the tensor cores. A tile's sums have a place in
+  // shared memory, to which each warp adds those of its chunk.
+  __device__ void multiply_tokens(const ProductInstruction& p, StageReader& stages) const {
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const int n_stages = TilesOfBlock(p).count * chunks;
+    const uint32_t end = stages.begin() + n_stages;
+    for (uint32_t n = first_in_turn(stages); n < end; n += kConsumers) {
+      const Stage& stage = stages.await(n);
+      const int chunk = stage.chunk;
+      const int tile = stage.tile;
+      const bool ends_tile = chunk + 1 == chunks;
+      uint32_t added[kTurns] = {};
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        if (ends_tile) added[turn] = ask_added(p, result_of_token(p, tile, turn));
+      }
+      int sums[4] = {};
+      multiply_chunk_by_tokens(p, stage, chunk, sums);
+      const float scale = stage.scales[lane() % kTileRows];
+      const float bias = stage.biases[lane() % kTileRows];
+      StageReader::release(n);
+
+      TokenSums& of_tile = shared_memory().token_sums[(n - chunk) % kTokenSums];
+      give(p, of_tile, sums);
+      if (!ends_tile) {
+        count(of_tile.chunks);
+        continue;
+      }
+      __syncwarp();
+      if (chunks > 1) await_count(of_tile.chunks, chunks - 1);
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int token = lane() / kTileRows + 2 * turn;
+        int& sum = of_tile.sums[token][lane() % kTileRows];
+        float value = scaled(static_cast<float>(sum), shared_memory().row_scales[token], scale);
+        sum = 0;
+        if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
+        finish_tokens(p, tile, turn, value, added[turn]);
+      }
+    }
+    stages.pass(n_stages);
+  }
+
+  // Of a row of the tile and a token, which this lane finishes by turns.
+  static __device__ Result result_of_token(const ProductInstruction& p, int tile, int turn) {
+    const int token = lane() / kTileRows + 2 * turn;
+    Result r = result_of(p, tile, token);
+    r.exists = r.exists && token < p.x_rows;
+    return r;
+  }
+  __device__ void finish_tokens(const ProductInstruction& p, int tile, int turn, float value,
+                                uint32_t added) const {
+    const Result result = result_of_token(p, tile, turn);
+    if (p.gated) {
+      const float up = __shfl_down_sync(kAllLanes, value, kTileRows / 2);
+      publish_result(p, result, result.exists && !result.is_up,
+                     gate_value(p.to.activation, value, up));
+    } else {
+      store(p, result, result.exists, value, added);
+    }
+  }
+
+  // Lane 4g + t has the sums of rows g and g + 8 for tokens 2t and 2t + 1.
+  static __device__ void give(const ProductInstruction& p, TokenSums& to, const int (&sums)[4]) {
+    const int token = lane() % 4 * 2;
+    const int row = lane() / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (token + i % 2 < p.x_rows) atomicAdd(&to.sums[token + i % 2][row + i / 2 * 8], sums[i]);
+    }
+  }
+
+  // The shared address of a lane's row of what is multiplied, and its place in a pair: lanes of
+  // tokens that do not exist have the last one's, whose sums nobody takes.
+  static __device__ uint32_t token_address(const ProductInstruction& p) {
+    return shared_address(shared_memory().x) + min(lane() % 8, p.x_rows - 1) * token_pitch(p) +
+           lane() / 8 * 16;
+  }
+
+  static __device__ void multiply_chunk_by_tokens(const ProductInstruction& p, const Stage& stage,
+                                                  int chunk, int (&sums)[4]) {
+    const int first = chunk * kChunkBytes;
+    const int bytes = min(kChunkBytes, static_cast<int>(p.row_bytes) - first);
+    const uint32_t x = token_address(p) + first;
+    const uint32_t weights =
+        shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
+    int others[4] = {};  // a chain of their own
+    const auto multiply_pair = [&](int at, const uint32_t(&columns)[4]) {
+      uint32_t rows[4];
+      load_matrices<false>(rows, weights + at);
+      mma_16x8x32(sums, rows, columns[0], columns[1]);
+      load_matrices<false>(rows, weights + at + kPairBytes / 2);
+      mma_16x8x32(others, rows, columns[2], columns[3]);
+    };
+    if (bytes == kChunkBytes) {
+#pragma unroll
+      for (int at = 0; at < kChunkBytes; at += kPairBytes) {
+        uint32_t columns[4];
+        load_matrices<false>(columns, x + at);
+        multiply_pair(at, columns);
+      }
+    } else {
+#pragma unroll 1
+      for (int at = 0; at < bytes; at += kPairBytes) {
+        uint32_t columns[4];
+        load_matrices<false>(columns, x + at);
+        // What is behind the row's end are zeros.
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          if (at + 16 * i >= bytes) columns[i] = 0;
+        }
+        multiply_pair(at, columns);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] += others[i];
+  }
+
+  // Sixteen-bit weights times the rows of several tokens: as multiply_in_order(), whose tensor core
+  // instructions have the same row in all columns.
+  __device__ void multiply_tokens_in_order(const ProductInstruction& p, StageReader& stages) const {
+    const TilesOfBlock mine(p);
+    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
+    const uint32_t x = token_address(p);
+    for (int n = warp(); n < mine.count; n += kConsumers) {
+      uint32_t added[kTurns];
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        added[turn] = ask_added(p, result_of_token(p, mine[n], turn));
+      }
+      uint32_t next = stages.begin() + n * chunks;
+      float sums[4] = {};
+      const float bias = add_in_order(p, x, stages, next, sums);
+#pragma unroll
+      for (int turn = 0; turn < kTurns; ++turn) {
+        const int from = lane() % 8 * 4 + turn;
+        float of_lane[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) of_lane[i] = __shfl_sync(kAllLanes, sums[i], from);
+        const bool is_lower = lane() % kTileRows >= kTileRows / 2;
+        const float even = is_lower ? of_lane[2] : of_lane[0];
+        const float odd = is_lower ? of_lane[3] : of_lane[1];
+        float value = lane() < kTileRows ? even : odd;
+        if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
+        if (p.gated) value = to_float(from_float<T>(value));  // as in multiply_in_order()
+        finish_tokens(p, mine[n], turn, value, added[turn]);
+      }
+    }
+    stages.pass(mine.count * chunks);
   }
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).

@@ -10,7 +10,8 @@ namespace faststream::step_kernel {
 
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
 /// rounds them to T or, beside integers, to eight bits. kMixed: whether rows may have factors.
-template <bool kMixed>
+/// kTokens: whether they are those of several tokens, token_pitch() apart, and not of experts.
+template <bool kMixed, bool kTokens>
 class Preparer {
  public:
   explicit __device__ Preparer(const RowMemory& rows) : rows_(rows) {}
@@ -21,7 +22,9 @@ class Preparer {
       Choice& choice = shared_memory().choices[0];
       weigh_experts(p.router, choice.experts, choice.weights);
     }
-    if (p.x_dtype == DType::f32) {
+    if (kTokens) {
+      prepare_tokens(p);
+    } else if (p.x_dtype == DType::f32) {
       with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
           p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });
     } else if (kMixed && p.factors.exist()) {
@@ -60,8 +63,9 @@ class Preparer {
                                    uint4 (&eights)[kEights]) {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
+    unsigned char* of_row = shared_memory().x + row * (kTokens ? token_pitch(p) : p.x_bytes);
     if (!is_integer(p.weight_format)) {
-      T* to = reinterpret_cast<T*>(shared_memory().x) + static_cast<int64_t>(row) * n;
+      T* to = reinterpret_cast<T*>(of_row);
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
         if (element(e) < n) *reinterpret_cast<uint4*>(to + element(e)) = eights[e];
@@ -78,7 +82,6 @@ class Preparer {
     scale.join(team);
     if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
     const float inverse = scale.inverse();
-    unsigned char* to = shared_memory().x + row * p.x_bytes;
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
       T values[8];
@@ -86,14 +89,13 @@ class Preparer {
       uint32_t packed[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        int integers[4];
+        float four[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          integers[i] = quantized(to_float(values[4 * half + i]), inverse);
-        packed[half] = pack_bytes(integers);
+        for (int i = 0; i < 4; ++i) four[i] = to_float(values[4 * half + i]);
+        packed[half] = quantized(four, inverse);
       }
       if (element(e) < p.x_bytes) {  // to a group's end
-        *reinterpret_cast<uint2*>(to + element(e)) = make_uint2(packed[0], packed[1]);
+        *reinterpret_cast<uint2*>(of_row + element(e)) = make_uint2(packed[0], packed[1]);
       }
     }
   }
@@ -121,31 +123,113 @@ class Preparer {
     }
   }
 
+  // Rows one after the other, by the same code, the next one on its way while one is prepared. (As
+  // many teams as rows take four times the code for a row, which runs once: that is what takes the
+  // time. Measured: RESULTS.md.)
+  __device__ void prepare_tokens(const ProductInstruction& p) const {
+    if (p.x_dtype == DType::f32) {
+      with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
+          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_float_tokens<kEights>(p); });
+    } else {
+      with_eights<1, kMaxEights>(p.inputs, kConsumerThreads,
+                                 [&]<int kEights>() { prepare_other_tokens<kEights>(p); });
+    }
+  }
+  template <int kEights>
+  __device__ void prepare_float_tokens(const ProductInstruction& p) const {
+    float weights[kEights][8];
+    load_norm(p, weights);
+    const FloatPieces of_row(p.inputs);
+    const auto exists = [&](int i) { return of_row.exists(i); };
+    const auto* x = static_cast<const float*>(rows_.at(p.x));
+    const auto from = [&](int row) {
+      return [&, row](int i) { return x + row * p.x_stride + of_row.element(i); };
+    };
+    Team team{thread(), kAll, shared_memory().parts[0]};
+    uint4 next[2 * kEights];
+    ask_for(next, exists, from(0));
+#pragma unroll 1
+    for (int row = 0; row < p.x_rows; ++row) {
+      await(next, p.x.awaited, from(row));
+      uint4 pieces[2 * kEights];
+#pragma unroll
+      for (int i = 0; i < 2 * kEights; ++i) pieces[i] = next[i];
+      if (row + 1 < p.x_rows) ask_for(next, exists, from(row + 1));
+      normalize<kEights>(p, row, team, weights, pieces);
+    }
+  }
+  template <int kEights>
+  __device__ void prepare_other_tokens(const ProductInstruction& p) const {
+    const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
+    const auto exists = [&](int e) { return element(e) < p.inputs; };
+    const T* x = static_cast<const T*>(rows_.at(p.x));
+    const auto from = [&](int row) {
+      return [&, row](int e) { return x + row * p.x_stride + element(e); };
+    };
+    Team team{thread(), kAll, shared_memory().parts[0]};
+    uint4 next[kEights];
+    ask_for(next, exists, from(0));
+#pragma unroll 1
+    for (int row = 0; row < p.x_rows; ++row) {
+      await(next, p.x.awaited, from(row));
+      uint4 eights[kEights];
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) eights[e] = next[e];
+      if (row + 1 < p.x_rows) ask_for(next, exists, from(row + 1));
+      store_row(p, row, team, eights);
+    }
+  }
+
+  // Which pieces of a row of n floats a thread brings. Two lanes bring the halves of one's eight,
+  // then of the other's: memory gives 32 bytes at once.
+  struct FloatPieces {
+    explicit __device__ FloatPieces(int n) : inputs(n) {}
+    static __device__ int eight(int i) {
+      return 8 * (thread() + kConsumerThreads * (i / 2)) + 8 * (i % 2 - thread() % 2);
+    }
+    [[nodiscard]] __device__ bool exists(int i) const { return eight(i) < inputs; }
+    [[nodiscard]] __device__ int element(int i) const { return eight(i) + thread() % 2 * 4; }
+    int inputs;
+  };
+
+  template <int kEights>
+  static __device__ void load_norm(const ProductInstruction& p, float (&weights)[kEights][8]) {
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      const int element = 8 * (thread() + kConsumerThreads * e);
+#pragma unroll
+      for (float& weight : weights[e]) weight = 0;
+      if (p.norm.kind != NormKind::none && element < p.inputs) {
+        load_floats(p.norm.weight + element, weights[e]);
+      }
+    }
+  }
+
   // A row of the residual stream, normalized.
   template <int kEights>
   __device__ void prepare_floats(const ProductInstruction& p) const {
-    const bool has_norm = p.norm.kind != NormKind::none;
-    const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
-    float weights[kEights][8] = {};
-#pragma unroll
-    for (int e = 0; e < kEights; ++e) {
-      if (has_norm && element(e) < p.inputs) load_floats(p.norm.weight + element(e), weights[e]);
-    }
+    float weights[kEights][8];
+    load_norm(p, weights);
     const auto* x = static_cast<const float*>(rows_.at(p.x));
+    const FloatPieces of_row(p.inputs);
+    const auto exists = [&](int i) { return of_row.exists(i); };
+    const auto element = [&](int i) { return of_row.element(i); };
     uint4 pieces[2 * kEights];
-    // Two lanes bring the halves of one's eight, then of the other's: memory gives 32 bytes at
-    // once.
-    const bool is_second = thread() % 2 != 0;
-    const auto first = [&](int i) { return element(i / 2) + 8 * (i % 2 - thread() % 2); };
-    const int n = p.inputs;
-    const auto exists = [&](int i) { return first(i) < n; };
-    const auto from = [&](int i) { return x + first(i) + thread() % 2 * 4; };
     if (kMixed && p.held_at >= 0) {
-      take_held(p.held_at, pieces, exists, [&](int i) { return first(i) + thread() % 2 * 4; });
+      take_held(p.held_at, pieces, exists, element);
       synchronize();
     } else {
-      bring(pieces, p.x.awaited, exists, from);
+      bring(pieces, p.x.awaited, exists, [&](int i) { return x + element(i); });
     }
+    Team team{thread(), kAll, shared_memory().parts[0]};
+    normalize<kEights>(p, 0, team, weights, pieces);
+  }
+  template <int kEights>
+  static __device__ void normalize(const ProductInstruction& p, int row, Team& team,
+                                   const float (&weights)[kEights][8],
+                                   uint4 (&pieces)[2 * kEights]) {
+    const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
+    const bool is_second = thread() % 2 != 0;
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
       const uint4 other = exchanged(selected(is_second, pieces[2 * e], pieces[2 * e + 1]));
@@ -154,7 +238,6 @@ class Preparer {
     }
     float values[kEights][8];
     memcpy(values, pieces, sizeof values);
-    Team team{thread(), kAll, shared_memory().parts[0]};
     const MeasuredNorm norm = measure(p.inputs, p.norm, team, [&](const auto& add) {
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
@@ -167,8 +250,8 @@ class Preparer {
     uint4 eights[kEights] = {};
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
-      if (element(e) >= n) break;
-      if (has_norm) {
+      if (element(e) >= p.inputs) break;
+      if (p.norm.kind != NormKind::none) {
         float biases[8] = {};
         if (p.norm.bias != nullptr) load_floats(p.norm.bias + element(e), biases);
 #pragma unroll
@@ -180,7 +263,7 @@ class Preparer {
       eights[e] = make_uint4(pack_pair<T>(v[0], v[1]), pack_pair<T>(v[2], v[3]),
                              pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
     }
-    store_row(p, 0, team, eights);
+    store_row(p, row, team, eights);
   }
 
   // A row of T.

@@ -42,9 +42,10 @@
 
 namespace faststream::step_kernel {
 
-/// One block a multiprocessor. kDim: what heads have at most; kMixed, kPacked: see Consumer. rows:
-/// unset but for what comes from outside. used: what is to be unset for a later step.
-template <int kDim, typename Rule, bool kMixed, Packed kPacked>
+/// One block a multiprocessor. kDim: what heads have at most; kMixed, kPacked, kTokens: see
+/// Consumer. rows: unset but for what comes from outside. used: what is to be unset for a later
+/// step.
+template <int kDim, typename Rule, bool kMixed, Packed kPacked, bool kTokens = false>
 __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* instructions,
                                                           int count, RowMemory rows, Used used) {
 #if __CUDA_ARCH__ >= 900
@@ -69,7 +70,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   __syncthreads();
   begin_kernel();
   if (threadIdx.x < kConsumerThreads) {
-    Consumer<kDim, Rule, kMixed, kPacked>(rows).run(count);
+    Consumer<kDim, Rule, kMixed, kPacked, kTokens>(rows).run(count);
   } else {
     Producer(shared, rows).run(instructions, count);
   }

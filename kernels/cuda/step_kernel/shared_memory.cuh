@@ -77,6 +77,14 @@ struct PartSums {
 inline constexpr uint32_t kPartSums = 64;
 static_assert(kPartSums >= 2 * kStages + kMaxTileStages);
 
+/// The same of several tokens' rows, where a tile has one part of few chunks.
+struct TokenSums {
+  int32_t sums[kMaxTokens][kTileRows];
+  uint32_t chunks;
+};
+inline constexpr uint32_t kTokenSums = 33;
+static_assert(kTokenSums >= 2 * kStages + kMaxTokenStages - 1);
+
 /// A product's experts.
 struct Choice {
   int32_t experts[kMaxExpertsUsed];
@@ -98,9 +106,13 @@ struct Shared {
   RowParts parts[kConsumers];
   float row_scales[kMaxExpertsUsed];
   Choice choices[kProducers];  ///< all the same
-  PartSums part_sums[kPartSums];
+  union {
+    PartSums part_sums[kPartSums];
+    TokenSums token_sums[kTokenSums];
+  };
   uint32_t looks;  // 1: the block, for an instruction's input
 };
+static_assert(sizeof(TokenSums) * kTokenSums <= sizeof(PartSums) * kPartSums);
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
 /// What a thread wrote before it releases a number in shared memory is there for who acquired that.
@@ -165,7 +177,10 @@ __host__ __device__ constexpr bool are_wide(int head_dim) { return head_dim > kW
 struct ItemsOfBlock {
   explicit __device__ ItemsOfBlock(const AttendInstruction& instruction)
       : a(instruction), items(a.head_tiles * a.parts) {}
-  [[nodiscard]] __device__ int first() const { return static_cast<int>(blockIdx.x); }
+  [[nodiscard]] __device__ int first() const {
+    const int first = static_cast<int>(blockIdx.x) - a.dealt;
+    return first < 0 ? first + step() : first;
+  }
   [[nodiscard]] __device__ int step() const { return static_cast<int>(gridDim.x); }
   // What split_of() gives.
   [[nodiscard]] __device__ Split split(int item) const {
@@ -189,6 +204,10 @@ struct ItemsOfBlock {
 inline __device__ bool in_turn(const ProductInstruction& p) {
   return p.n_experts > 0 && !p.sums_experts;
 }
+
+/// Bytes from one token's row to the next in shared memory: the same bytes of eight rows are in
+/// banks of their own.
+inline __device__ int token_pitch(const ProductInstruction& p) { return p.x_bytes + 16; }
 
 /// Parts of a tile's work: experts whose results it sums.
 inline __device__ int parts_of(const ProductInstruction& p) {

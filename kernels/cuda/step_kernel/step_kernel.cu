@@ -22,6 +22,8 @@ namespace {
 constexpr size_t kRowAlignment = 128;
 constexpr size_t kUploadBytes = 1024 * sizeof(Instruction);  // more than most steps have
 
+constexpr int kMostLaunches = 2;  // of a step of several tokens
+
 // Of each GPU: whether a backend has its turn.
 std::array<std::atomic<bool>, 64> taken;
 
@@ -74,10 +76,23 @@ StepKernel::Span StepKernel::span_of(const void* data, int64_t elements, DType t
   return {static_cast<const std::byte*>(data), static_cast<size_t>(elements) * dtype_size(type)};
 }
 
-// What is left of it is copied to memory at last, in eights of floats.
-bool StepKernel::can_cut(const Known& known, const Span& written) {
+StepKernel::Span StepKernel::span_of(const Matrix& m) {
+  return span_of(m.data, (m.rows - 1) * m.stride + m.cols, m.dtype);
+}
+
+bool StepKernel::take_tokens(int64_t count) {
+  if (count > most_tokens_) return false;
+  if (count != tokens_) launch();
+  tokens_ = count;
+  return true;
+}
+
+// What is left of it is copied to memory at last, in eights of floats. Of several rows nothing is
+// cut: what is between a view's rows would be neither left nor written.
+bool StepKernel::can_cut(const Known& known, const Span& written) const {
   constexpr size_t kEight = 8 * sizeof(float);
-  return known.span.covers(written) && known.offset >= 0 && begins_at(known.span.data, 16) &&
+  return tokens_ == 1 && known.span.covers(written) && known.offset >= 0 &&
+         begins_at(known.span.data, 16) &&
          static_cast<size_t>(written.data - known.span.data) % kEight == 0 &&
          written.bytes % kEight == 0 && known.span.bytes % kEight == 0;
 }
@@ -126,13 +141,13 @@ void StepKernel::note_reader_of(const Known& known) {
   }
 }
 
-Row StepKernel::result_at(const Span& span) {
+Row StepKernel::result_at(const Span& span, int64_t makers) {
   std::vector<Known> left;
   std::erase_if(known_, [&](const Known& known) {
     if (!span.overlaps(known.span)) return false;
-    if (known.instruction >= 0) {
+    for (int64_t i = 0; known.instruction >= 0 && i < known.makers; ++i) {
       // It will not be there after the step.
-      instructions_[static_cast<size_t>(known.instruction)].out() = nullptr;
+      instructions_[static_cast<size_t>(known.instruction + i)].out() = nullptr;
     }
     const auto keep = [&](const std::byte* begin, const std::byte* end) {
       if (begin >= end) return;
@@ -146,8 +161,9 @@ Row StepKernel::result_at(const Span& span) {
     return true;
   });
   known_.insert(known_.end(), left.begin(), left.end());
-  const int64_t offset = span.bytes <= kMaxRowBytes ? reserve(span) : -1;
-  known_.push_back({span, offset, static_cast<int64_t>(instructions_.size())});
+  const int64_t offset =
+      span.bytes <= kMaxRowBytes * static_cast<size_t>(tokens_) ? reserve(span) : -1;
+  known_.push_back({span, offset, static_cast<int64_t>(instructions_.size()), makers});
   return {.offset = offset, .awaited = true};
 }
 
@@ -163,6 +179,7 @@ std::vector<Instruction> StepKernel::take_instructions() {
 
 void StepKernel::launch() {
   if (instructions_.empty()) return;
+  if (tokens_ > 1) ++launches_of_several_;
   store_what_is_left();
   const std::vector<Instruction> instructions = take_instructions();
   const std::vector<Known> from_outside = std::exchange(from_outside_, {});
@@ -181,7 +198,8 @@ void StepKernel::launch() {
   };
   const bool coded = some_weight(is_coded);
   const bool int4 = some_weight([](WeightFormat format) { return format == WeightFormat::int4; });
-  const step_kernel::Kernel kernel = coded   ? step_kernel::packed_kernel(head_dim_, varied_, mixed)
+  const step_kernel::Kernel kernel = tokens_ > 1 ? step_kernel::tokens_kernel(varied_)
+                                     : coded ? step_kernel::packed_kernel(head_dim_, varied_, mixed)
                                      : int4  ? step_kernel::int4_kernel(head_dim_, varied_, mixed)
                                      : mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
                                              : step_kernel::plain_kernel(head_dim_, varied_);
@@ -224,9 +242,13 @@ void StepKernel::launch() {
       step_kernel::RowMemory{memory}, used);
 }
 
-void StepKernel::collect(bool on) {
+void StepKernel::collect(bool on, bool several) {
   launch();
   enabled_ = on && turn_;
+  // Pieces of a step cost more than kernels of one operation.
+  if (launches_of_several_ > kMostLaunches) most_undivided_ = tokens_ - 1;
+  launches_of_several_ = 0;
+  most_tokens_ = several ? most_undivided_ : 1;
 }
 
 }  // namespace faststream

@@ -1,4 +1,4 @@
-// The operations of a step of one token, run by one kernel.
+// The operations of a step of few tokens, run by one kernel.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,11 @@ class PeerSums;
 
 /// Bytes of what an instruction multiplies, in shared memory; the most that it may have.
 inline constexpr int kMaxInputBytes = 44 << 10;
+/// Tokens of a step, each of a sequence of its own; and where there are several, chunks of a
+/// weight's row and elements of a head.
+inline constexpr int kMaxTokens = 4;
+inline constexpr int kMaxTokenStages = 14;
+inline constexpr int kMaxTokenHead = 128;
 /// Elements of a row that is normalized, and eights of any other for each thread; what registers
 /// hold.
 inline constexpr int kMaxNormalized = 8192;
@@ -67,9 +72,10 @@ class StepKernelTurn {
 
 /// Collects operations on one row and launches them together: from Hopper on, products of i8, int4
 /// and bf16 weights, and what is between them: attention, convolutions, recurrences, norms and
-/// factors. Each method adds an operation and returns true, or returns false where the kernel
-/// cannot have it, or where it begins with anything else. An operation's results are there once
-/// launch() was called and the kernel has run.
+/// factors. Of several tokens' rows, products of i8 and bf16 weights and attention: of a model that
+/// has others between them none, once that was seen. Each method adds an operation and returns
+/// true, or returns false where the kernel cannot have it, or where it begins with anything else.
+/// An operation's results are there once launch() was called and the kernel has run.
 class StepKernel {
  public:
   /// Of the current GPU, which is number `device`. able: whether it can run this kernel.
@@ -96,7 +102,8 @@ class StepKernel {
   /// Launches what was added, if anything.
   void launch();
   /// Whether operations are added from now on, where the GPU can run it; they are at first.
-  void collect(bool on);
+  /// several: also those of several tokens, each of a sequence of its own.
+  void collect(bool on, bool several = false);
 
  private:
   /// A part of the GPU's memory.
@@ -112,19 +119,25 @@ class StepKernel {
     }
   };
   static Span span_of(const void* data, int64_t elements, DType type);
+  /// Of all rows, with what is between them: views of one matrix cover each other as their rows do.
+  static Span span_of(const Matrix& m);
+
+  /// Whether operations on so many tokens' rows are added, after a launch of those on others.
+  bool take_tokens(int64_t count);
 
   /// What the step has of a span's present content.
   struct Known {
     Span span;
     int64_t offset = -1;       ///< in the step's memory; negative: it is not there
     int64_t instruction = -1;  ///< that makes it; negative: it comes from outside
+    int64_t makers = 1;        ///< it and those behind it, which make parts of it
   };
 
   /// Before an instruction is added that reads and writes these: launches the step, where one
   /// could not say from which result something is read, or which one is there at last.
   void make_way(std::initializer_list<Span> read, const Span& written);
   /// Whether such a part of what is known may be written anew.
-  static bool can_cut(const Known& known, const Span& written);
+  [[nodiscard]] bool can_cut(const Known& known, const Span& written) const;
   std::vector<Instruction> take_instructions();
   /// Adds what brings to memory what a step leaves of results that were written anew in part.
   void store_what_is_left();
@@ -132,8 +145,8 @@ class StepKernel {
   Row row_of(const Span& span);
   /// Some instruction reads what another one makes, if there is one.
   void note_reader_of(const Known& known);
-  /// The row of the result that the next instruction makes there.
-  Row result_at(const Span& span);
+  /// The row of the result that the next instruction makes there, or so many.
+  Row result_at(const Span& span, int64_t makers = 1);
   int64_t reserve(size_t bytes);
   int64_t reserve(const Span& span);
 
@@ -141,6 +154,8 @@ class StepKernel {
   /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
+  int32_t attend_of_token(AttendInstruction a, const Matrix& cos_sin, const BatchView& batch,
+                          int32_t token, int32_t dealt);
   void add(ProductInstruction product);
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   [[nodiscard]] bool makes(const Span& span) const;
@@ -165,10 +180,14 @@ class StepKernel {
   cudaStream_t stream_;
   int multiprocessors_ = 0;
   std::vector<Instruction> instructions_;
-  int32_t dealt_ = 0;     ///< the block that gets the next tile
-  int32_t head_dim_ = 0;  ///< the largest; 0: nothing attends
-  bool varied_ = false;   ///< some rule is no LastRule
-  int32_t held_ = -1;     ///< norm whose row all blocks hold for products; negative: none
+  int64_t tokens_ = 1;                   ///< of the instructions
+  int64_t most_tokens_ = 1;              ///< that there may be
+  int64_t most_undivided_ = kMaxTokens;  ///< between whose operations the model has no others
+  int launches_of_several_ = 0;          ///< since collect()
+  int32_t dealt_ = 0;                    ///< the block that gets the next tile
+  int32_t head_dim_ = 0;                 ///< the largest; 0: nothing attends
+  bool varied_ = false;                  ///< some rule is no LastRule
+  int32_t held_ = -1;  ///< norm whose row all blocks hold for products; negative: none
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs
   std::vector<Span> in_place_;       ///< what comes from outside and is read where it is

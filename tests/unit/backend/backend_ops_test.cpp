@@ -393,7 +393,8 @@ TEST_P(BackendOps, ActivateGivesWhatProductsAreFollowedBy) {
           expect_near(
               device.fetch(), want,
               [&](int64_t r, int64_t c) {
-                return (unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 2e-6;
+                // Both are rounded.
+                return (2 * unit_roundoff(type) + 2e-6) * std::abs(want.at(r, c)) + 2e-6;
               },
               backend->description() + ": activate");
         }

@@ -1,5 +1,6 @@
 // Operations of a token one after the other, as a layer has them: the same bits as by themselves.
 // On some GPUs those of a token alone are one program's.
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <string>
@@ -362,6 +363,69 @@ TEST_P(BackendSteps, RowsThatAreChangedInPartHaveTheBitsOfThoseAlone) {
       const auto got = results(false);
       for (size_t i = 0; i < want.size(); ++i) {
         expect_equal(got[i], want[i], backend->description() + ": result " + std::to_string(i));
+      }
+    }
+  }
+}
+
+// As in decode: products of a row for each sequence's token, of which each reads what the one
+// before it makes.
+TEST_P(BackendSteps, RowsOfSeveralTokensHaveTheBitsOfThoseAlone) {
+  constexpr int64_t kTokens = 5;
+  constexpr int64_t kOutputs = 68;
+  for (const auto& backend : backends_) {
+    for (const WeightFormat format : formats(*backend)) {
+      const DType act = backend->activation_dtype(format);
+      for (const auto& [hidden, width] : {std::array<int64_t, 2>{32, 48}, {1104, 96}, {96, 2080}}) {
+        const DeviceWeight in(*backend, random_weight(random_, format, width, hidden));
+        const DeviceWeight gate_up(*backend, random_weight(random_, format, 2 * width, width));
+        const DeviceWeight down(*backend, random_weight(random_, format, hidden, width));
+        const DeviceWeight output(*backend, random_weight(random_, format, kOutputs, hidden));
+        const DeviceTensor norm_weights(*backend, random_tensor(random_, DType::f32, 1, hidden));
+        const DeviceTensor biases(*backend, random_tensor(random_, DType::f32, 1, width));
+        const HostTensor begin = random_tensor(random_, DType::f32, kTokens, hidden);
+        const Norm norm{.kind = NormKind::rms, .weight = numbers(norm_weights), .eps = 1e-5F};
+
+        const auto results = [&](int64_t together) {
+          const DeviceTensor stream(*backend, begin);
+          const DeviceTensor normed(*backend, HostTensor(act, kTokens, hidden));
+          const DeviceTensor both(*backend, HostTensor(act, kTokens, 2 * width));
+          const DeviceTensor logits(*backend, HostTensor(DType::f32, kTokens, kOutputs));
+          for (int64_t first = 0; first < kTokens; first += together) {
+            const int64_t count = std::min(together, kTokens - first);
+            Batch batch;
+            batch.page_table.assign(static_cast<size_t>(count), 0);
+            batch.max_pages = 1;
+            for (int64_t i = 0; i < count; ++i) batch.add_sequence(std::array{0}, 0);
+            backend->upload(batch);
+            const auto rows = [&](const DeviceTensor& tensor) {
+              return tensor.matrix().row_range(first, count);
+            };
+            const Matrix left = rows(both).columns(0, width);
+            const Matrix right = rows(both).columns(width, width);
+            Input input{.x = rows(stream), .norm = norm, .normed = rows(normed)};
+            Input of_left{.x = left};
+            Input of_right{.x = right};
+            Input of_sum = input;
+            backend->linear(input, in.weight(), {.bias = numbers(biases)}, left);
+            backend->gated_linear(of_left, gate_up.weight(), nullptr, Activation::silu, right);
+            backend->linear(of_right, down.weight(), {.output = OutputMode::add}, rows(stream));
+            backend->linear(of_sum, output.weight(), {}, rows(logits));
+            backend->synchronize();
+          }
+          return std::array{stream.fetch(), both.fetch(), logits.fetch()};
+        };
+        const auto want = results(1);
+        for (int64_t together = 2; together <= kTokens; ++together) {
+          const auto got = results(together);
+          for (size_t i = 0; i < want.size(); ++i) {
+            expect_equal(got[i], want[i],
+                         backend->description() + ": result " + std::to_string(i) + " of " +
+                             std::to_string(together) + " rows of " + std::to_string(hidden) +
+                             " and " + std::to_string(width) + ", " +
+                             std::string(format_name(format)));
+          }
+        }
       }
     }
   }

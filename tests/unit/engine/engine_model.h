@@ -71,7 +71,7 @@ inline std::filesystem::path engine_model_of(const ModelConfig& config, const st
     std::map<std::string, std::filesystem::path> paths;
     ~Files() {
       std::error_code ignored;
-      for (const auto& [name, path] : paths) std::filesystem::remove(path, ignored);
+      for (const auto& [made, path] : paths) std::filesystem::remove(path, ignored);
     }
   };
   static Files files;
