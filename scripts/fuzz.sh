@@ -56,7 +56,7 @@ fuzz() {  # name
 }
 
 cmake --preset asan >/dev/null
-cmake --build --preset asan --target "${names[@]/%/_fuzz}"
+cmake --build --preset asan --target fuzzers
 
 # As many at a time as there are processors.
 failed=0

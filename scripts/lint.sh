@@ -67,9 +67,9 @@ unify() {  # files
   local i=0 file
   for file in "$@"; do
     i=$((i + 1))
-    printf '#define main main_%d\n#define LLVMFuzzerTestOneInput LLVMFuzzerTestOneInput_%d\n' $i $i
+    printf '#define main main_%d\n' $i
     printf '#include "%s/%s"  // NOLINT(bugprone-suspicious-include)\n' "$PWD" "$file"
-    printf '#undef main\n#undef LLVMFuzzerTestOneInput\n'
+    printf '#undef main\n'
   done
 }
 

@@ -18,6 +18,7 @@
 #include "convert/adapters/merge_adapter.h"
 #include "convert/huggingface/safetensors.h"
 #include "convert/weights/read_values.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
 namespace {
@@ -39,9 +40,10 @@ void write_safetensors(const fs::path& path, std::string_view header, std::strin
 }
 
 // A folder of this process, which goes when the process does.
-class Folder {
+class AdapterFolder {
  public:
-  Folder() : path_(fs::temp_directory_path() / ("adapter_fuzz-" + std::to_string(::getpid()))) {
+  AdapterFolder()
+      : path_(fs::temp_directory_path() / ("adapter_fuzz-" + std::to_string(::getpid()))) {
     fs::create_directories(path_);
     const nlohmann::json header = {
         {"a.weight", {{"dtype", "F32"}, {"shape", {4, 6}}, {"data_offsets", {0, 96}}}},
@@ -52,9 +54,9 @@ class Folder {
         {"c.1.weight", {{"dtype", "BF16"}, {"shape", {4, 4}}, {"data_offsets", {236, 268}}}}};
     write_safetensors(path_ / "model.safetensors", header.dump(), std::string(268, '\x3c'));
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() {
+  AdapterFolder(const AdapterFolder&) = delete;
+  AdapterFolder& operator=(const AdapterFolder&) = delete;
+  ~AdapterFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
   }
@@ -66,12 +68,12 @@ class Folder {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Folder folder;
+FUZZ_TARGET(adapter) {
+  static const AdapterFolder folder;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const size_t first = text.find('\n');
   const size_t second = first == text.npos ? first : text.find('\n', first + 1);
-  if (second == text.npos) return 0;
+  if (second == text.npos) return;
   write(folder.path() / "adapter_config.json", text.substr(0, first));
   write_safetensors(folder.path() / "adapter_model.safetensors",
                     text.substr(first + 1, second - first - 1), text.substr(second + 1));
@@ -106,5 +108,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } catch (const Error&) {  // the only way to say no
   }
-  return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "cli/batch/batch_line.h"
 #include "cli/batch/batch_record.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
 namespace {
@@ -26,7 +27,7 @@ void check(const faststream::cli::BatchLine& line, uint64_t number) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(batch_line) {
   constexpr uint64_t kNumber = 7;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   faststream::Request defaults;
@@ -42,5 +43,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                           defaults),
         kNumber);
   static_cast<void>(faststream::cli::is_blank(text));
-  return 0;
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/chat/chat_session.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
 namespace {
@@ -27,7 +28,7 @@ void check(const Session& session, const Session& current) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(chat_session) {
   Session current;
   current.model = {.name = "model.bin", .fingerprint = "0123456789abcdef", .vocab = 300};
   std::optional<Session> session;
@@ -35,8 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     session = faststream::cli::session_from_json(text, current, "fuzz");
   } catch (const faststream::Error&) {  // the only way to say no
-    return 0;
+    return;
   }
   check(*session, current);
-  return 0;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/chat_template.h"
 #include "unit/text/tokenizer_models.h"
@@ -32,7 +33,7 @@ const faststream::Tokenizer& tokenizer() {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(chat_template) {
   const std::string_view jinja(reinterpret_cast<const char*>(data), size);
   faststream::ChatPrompt prompt;
   prompt.messages = {{"system", " \xC3\xA9<|im_end|>"},
@@ -57,5 +58,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const faststream::Error& error) {  // the only way to say no
     if (std::string_view(error.what()).empty()) std::abort();
   }
-  return 0;
 }

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(compiled_tokenizer) {
   const std::vector<std::byte> tables(reinterpret_cast<const std::byte*>(data),
                                       reinterpret_cast<const std::byte*>(data) + size);
   try {
@@ -24,5 +25,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     static_cast<void>(tokenizer->min_tokens(text.text, faststream::kCountAll));
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

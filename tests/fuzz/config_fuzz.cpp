@@ -13,20 +13,21 @@
 #include "convert/huggingface/hf_folder.h"
 #include "convert/huggingface/sentence_transformers.h"
 #include "convert/tokenizers/added_tokens.h"
+#include "fuzz/fuzz_target.h"
 #include "models/tensor_plan.h"
 #include "support/error.h"
 #include "support/json.h"
 
 namespace {
 
-constexpr int64_t kEnough = 8;  // layers are all alike
+constexpr int64_t kEnoughLayers = 8;  // layers are all alike
 
 void check(const faststream::ModelConfig& config) {
   const nlohmann::json header = faststream::config_to_json(config);
   if (faststream::config_to_json(faststream::config_from_json(header, "fuzz")) != header) {
     std::abort();
   }
-  if (config.n_layers() > kEnough) return;
+  if (config.n_layers() > kEnoughLayers) return;
   for (const faststream::TensorPlan& plan : faststream::tensor_plan(config)) {
     for (const int64_t extent : plan.shape) {
       if (extent < 1) std::abort();
@@ -38,7 +39,7 @@ void check(const faststream::ModelConfig& config) {
 faststream::convert::Checkpoint some_checkpoint() {
   faststream::convert::Checkpoint checkpoint("fuzz");
   checkpoint.add_file(faststream::convert::SourceFiles().open("/proc/self/exe"));
-  for (int n = 0; n < kEnough; ++n) {
+  for (int n = 0; n < kEnoughLayers; ++n) {
     checkpoint.add_tensor({.name = std::to_string(n), .shape = {1}});
   }
   return checkpoint;
@@ -76,7 +77,7 @@ void check(const faststream::AnswerRules& rules) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(config) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   try {
     const nlohmann::json config = faststream::parse_json_object(text, "fuzz");
@@ -99,5 +100,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     list_parts(family, weights);
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

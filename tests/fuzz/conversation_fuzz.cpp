@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/chat_template.h"
 #include "text/tool_calls.h"
@@ -19,9 +20,9 @@ constexpr std::string_view kTemplate =
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(conversation) {
   static const faststream::ChatTemplate chat(kTemplate, "fuzz");
-  if (size == 0) return 0;
+  if (size == 0) return;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
   faststream::ChatPrompt prompt;
   prompt.messages = {{"user", "a"}, {"assistant", text, {5}}};
@@ -44,5 +45,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const faststream::Error&) {  // the only way to say no
   }
   static_cast<void>(faststream::parse_tool_calls(text));
-  return 0;
 }

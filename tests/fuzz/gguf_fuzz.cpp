@@ -9,6 +9,7 @@
 #include "convert/gguf/gguf_family.h"
 #include "convert/gguf/gguf_file.h"
 #include "convert/tokenizers/gguf_tokenizer.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/sentencepiece_model.h"
 
@@ -24,7 +25,7 @@ void expect_error_only(Action&& action) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(gguf) {
   const auto read = [&](uint64_t offset, std::span<std::byte> out) {
     if (offset > size || out.size() > size - offset) std::abort();
     std::memcpy(out.data(), data + offset, out.size());
@@ -45,5 +46,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     faststream::parse_sentencepiece_model(std::as_bytes(std::span(tokenizer.sentencepiece)),
                                           "fuzz");
   });
-  return 0;
 }

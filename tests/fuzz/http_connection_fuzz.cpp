@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "fuzz/memory_server.h"
 
 namespace {
@@ -42,18 +43,17 @@ void require_same(const ServedBytes& a, const ServedBytes& b) {
 }  // namespace
 
 // The first byte says how the others are cut, and whether the client waits for answers.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(http_connection) {
   static auto models = faststream::server::fuzz_models();
   static MemoryServer server(models, false);
-  if (size == 0) return 0;
+  if (size == 0) return;
   const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   SentBytes sent{.pieces = cut(bytes, data[0]), .waits = data[0] < 200};
   const ServedBytes in_pieces = server.serve(sent);
   check_answers(in_pieces);
-  if (!sent.waits) return 0;
+  if (!sent.waits) return;
   sent.pieces = {bytes};
   const ServedBytes whole = server.serve(sent);
   check_answers(whole);
   require_same(in_pieces, whole);
-  return 0;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "fuzz/fuzz_target.h"
 #include "fuzz/memory_server.h"
 
 namespace {
@@ -26,13 +27,13 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-struct Request {
+struct SentRequest {
   std::string bytes;
   std::string headers;
 };
 
-Request build(std::string_view text, bool chunked) {
-  Request request;
+SentRequest build(std::string_view text, bool chunked) {
+  SentRequest request;
   request.bytes = std::string(take_line(text)) + " HTTP/1.1\r\nHost: localhost\r\n";
   for (std::string_view line = take_line(text); !line.empty(); line = take_line(text)) {
     request.headers += std::string(line) + "\r\n";
@@ -61,17 +62,17 @@ bool is_answered(const faststream::server::AccessRecord& record) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(http_route) {
   static auto models = faststream::server::fuzz_models();
   static MemoryServer open(models, false);
   static MemoryServer closed(models, true);
-  if (size == 0) return 0;
+  if (size == 0) return;
   const bool has_keys = (data[0] & 1U) != 0;
-  const Request request =
+  const SentRequest request =
       build({reinterpret_cast<const char*>(data) + 1, size - 1}, (data[0] & 2U) != 0);
   const ServedBytes served = (has_keys ? closed : open).serve({.pieces = {request.bytes}});
   check_answers(served);
-  if (served.records.empty() || !is_answered(served.records.front())) return 0;
+  if (served.records.empty() || !is_answered(served.records.front())) return;
   const std::string& path = served.records.front().path;
   if (has_keys && path != "/" && path != "/health") {
     require(request.headers.find(kFuzzKey) != std::string::npos);
@@ -83,5 +84,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require(lower.find("localhost") != std::string::npos ||
             (has_keys && lower.find(kFuzzOrigin) != std::string::npos));
   }
-  return 0;
 }

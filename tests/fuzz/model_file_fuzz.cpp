@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "model_file/layout.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
@@ -52,7 +53,7 @@ void use(const faststream::ModelFile& file) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(model_file) {
   const std::vector<std::byte> bytes = complete(data, size);
   try {
     const faststream::ModelFile file = faststream::ModelFile::from_bytes(bytes, "fuzz");
@@ -60,5 +61,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     file.verify();
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

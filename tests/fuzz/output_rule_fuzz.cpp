@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/rules/grammar_text.h"
 #include "text/rules/json_schema.h"
@@ -51,9 +52,9 @@ void follow(RuleMatcher matcher, const std::vector<std::string>& tokens) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(output_rule) {
   constexpr size_t kMaxBytes = 2000;
-  if (size == 0 || size > kMaxBytes) return 0;
+  if (size == 0 || size > kMaxBytes) return;
   static const std::vector<std::string> tokens = {"a",  "\"",   "{\"", "}",  "1",   "0",    ":",
                                                   "ab", "true", "]",   "\n", "\\u", "\xC3", " [",
                                                   ", ", "\",",  "x",   "-",  "é"};
@@ -67,5 +68,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   } catch (const faststream::Error& error) {
     if (std::string_view(error.what()).empty()) std::abort();
   }
-  return 0;
 }

@@ -7,9 +7,10 @@
 #include <span>
 
 #include "convert/pytorch/pytorch_file.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(pytorch_file) {
   const auto read = [&](uint64_t offset, std::span<std::byte> out) {
     if (offset > size || out.size() > size - offset) std::abort();
     if (!out.empty()) std::memcpy(out.data(), data + offset, out.size());
@@ -21,5 +22,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

@@ -17,6 +17,7 @@
 #include "convert/huggingface/safetensors.h"
 #include "convert/quantized/quantization.h"
 #include "convert/weights/read_values.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "support/json.h"
 
@@ -63,11 +64,11 @@ void read_all(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(quantization) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const size_t first = text.find('\n');
   const size_t second = first == text.npos ? first : text.find('\n', first + 1);
-  if (second == text.npos) return 0;
+  if (second == text.npos) return;
   const std::string_view header = text.substr(first + 1, second - first - 1);
   try {
     const nlohmann::json config = parse_json_object(text.substr(0, first), "fuzz");
@@ -82,5 +83,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read_all(checkpoint);
   } catch (const Error&) {  // the only way to say no
   }
-  return 0;
 }

@@ -8,6 +8,7 @@
 
 #include "convert/tokenizers/tekken.h"
 #include "convert/tokenizers/tiktoken.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
 namespace {
@@ -27,7 +28,7 @@ void check(const faststream::TokenizerDescription& description) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(ranked_tokenizer) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   try {
     check(faststream::convert::is_tiktoken(bytes)
@@ -35,5 +36,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
               : faststream::convert::parse_tekken(bytes, "fuzz"));
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

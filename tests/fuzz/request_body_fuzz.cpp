@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "api/openai_answer.h"
+#include "fuzz/fuzz_target.h"
 #include "server/generation_task.h"
 #include "server/served_model.h"
 #include "support/error.h"
@@ -61,10 +62,9 @@ void read(std::string_view body, AnswerForm form) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(request_body) {
   const std::string_view body(reinterpret_cast<const char*>(data), size);
   for (const AnswerForm form : {AnswerForm::chat, AnswerForm::completion, AnswerForm::response}) {
     read(body, form);
   }
-  return 0;
 }

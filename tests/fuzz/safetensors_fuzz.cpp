@@ -6,10 +6,11 @@
 #include <string_view>
 
 #include "convert/huggingface/safetensors.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) return 0;
+FUZZ_TARGET(safetensors) {
+  if (size < 2) return;
   const uint64_t buffer = data[0] + 256U * data[1];
   const std::string_view header(reinterpret_cast<const char*>(data) + 2, size - 2);
   const uint64_t start = sizeof(uint64_t) + header.size();
@@ -20,5 +21,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "convert/tokenizers/separate_vocabulary.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/tokenizer.h"
 #include "unit/text/tokenizer_models.h"
@@ -24,17 +25,17 @@ namespace {
 namespace fs = std::filesystem;
 
 // A folder of this process, in memory where the machine has such files.
-class Folder {
+class VocabularyFolder {
  public:
-  Folder() {
+  VocabularyFolder() {
     const fs::path memory = "/dev/shm";
     path_ = (fs::is_directory(memory) ? memory : fs::temp_directory_path()) /
             ("separate_vocabulary_fuzz." + std::to_string(getpid()));
     fs::create_directory(path_);
   }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { fs::remove_all(path_); }
+  VocabularyFolder(const VocabularyFolder&) = delete;
+  VocabularyFolder& operator=(const VocabularyFolder&) = delete;
+  ~VocabularyFolder() { fs::remove_all(path_); }
 
   [[nodiscard]] const fs::path& path() const { return path_; }
   void clear() const {
@@ -57,9 +58,9 @@ std::string_view take_part(std::string_view& rest) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Folder folder;
-  if (size == 0) return 0;
+FUZZ_TARGET(separate_vocabulary) {
+  static const VocabularyFolder folder;
+  if (size == 0) return;
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   const char kind = rest.front();
   rest.remove_prefix(1);
@@ -77,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     faststream::convert::SourceFiles files;
     const auto read = faststream::convert::read_separate_vocabulary(folder.path(), files);
-    if (!read) return 0;
+    if (!read) return;
     const faststream::convert::TokenizerFile& file =
         read->encoder ? *read->encoder : read->tokenizer;
     const auto tokenizer = faststream::make_sentencepiece_tokenizer(
@@ -90,5 +91,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

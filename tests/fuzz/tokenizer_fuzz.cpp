@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/sentencepiece_model.h"
 #include "text/tokenizer.h"
@@ -35,9 +36,9 @@ void check(const faststream::SentencePieceModel& model, std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer) {
   constexpr size_t kSizeBytes = 2;  // of the model that follows; the rest is the text
-  if (size < kSizeBytes) return 0;
+  if (size < kSizeBytes) return;
   const std::string_view rest(reinterpret_cast<const char*>(data) + kSizeBytes, size - kSizeBytes);
   const size_t model_size = std::min<size_t>(data[0] | data[1] << 8U, rest.size());
   try {
@@ -46,5 +47,4 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(model, rest.substr(model_size));
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }

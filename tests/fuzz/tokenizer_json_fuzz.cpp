@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "convert/tokenizers/tokenizer_json.h"
+#include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "text/tokenizer.h"
@@ -33,7 +34,7 @@ void check(const faststream::Tokenizer& tokenizer, std::string_view text) {
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+FUZZ_TARGET(tokenizer_json) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(bytes.rfind('\n'), bytes.size());  // of the JSON; then comes the text
   try {
@@ -41,12 +42,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         faststream::parse_json_object(bytes.substr(0, end), "fuzz"), nlohmann::json::object(),
         nlohmann::json::object(), "fuzz");
     // A token of 2^22 makes a vocabulary of that size: right, but slow.
-    if (read.description.vocabulary.size() > 10'000) return 0;
+    if (read.description.vocabulary.size() > 10'000) return;
     const std::string tables = faststream::compile_tokenizer(read.description, "fuzz");
     const auto tokenizer =
         faststream::make_compiled_tokenizer(std::as_bytes(std::span(tables)), read.config, "fuzz");
     check(*tokenizer, bytes.substr(std::min(end + 1, bytes.size())));
   } catch (const faststream::Error&) {  // the only way to say no
   }
-  return 0;
 }
