@@ -176,4 +176,10 @@ VARIANTS = [
                                       "patch_size": 4, "out_hidden_size": 36, "num_position_embeddings": 16,
                                       "deepstack_visual_indexes": [0]}},
             unused=("*visual.*",)),
+    Variant("gemma3n_released", "four streams, inputs of layers for all ids, no biases", "gemma3n_text",
+            {**GEMMA3N, "altup_num_inputs": 4, "vocab_size_per_layer_input": BASE["vocab_size"],
+             "num_hidden_layers": 4, "intermediate_size": [44, 44, 52, 52],
+             "layer_types": ["sliding_attention", "full_attention"] * 2,
+             "activation_sparsity_pattern": [0.5, 0.3, 0.0, 0.0]}),
+    Variant("minicpm3_released", "the multipliers of the release, no biases", "minicpm3", {**LATENT, "v_head_dim": 12}),
 ]
