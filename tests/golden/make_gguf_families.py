@@ -33,7 +33,7 @@ STORED = [
     "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "cohere2_moe", "mellum", "deepseek_v32",
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
     "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
-    "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite",
+    "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu",
 ]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
