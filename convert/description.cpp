@@ -308,6 +308,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   std::ostringstream sizes;
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
+  if (config.context_end != ContextEnd::trained) sizes << ", since " << why_context_ends(config);
   const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
     const auto* attention = layer.find<AttentionConfig>();
     return attention != nullptr && attention->bidirectional;

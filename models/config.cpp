@@ -232,6 +232,18 @@ ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
   return own;
 }
 
+std::string why_context_ends(const ModelConfig& config) {
+  switch (config.context_end) {
+    case ContextEnd::trained:
+      break;
+    case ContextEnd::sparse_attention:
+      return "this version does not know the sparse attention that the model has for longer texts";
+    case ContextEnd::scaled_queries:
+      return "this version does not know how the model scales the queries of longer texts";
+  }
+  return "the model has no more";
+}
+
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {

@@ -53,6 +53,10 @@ struct Names<Router::GroupScore> {
   static constexpr std::array kAll = {"two_best", "largest"};
 };
 template <>
+struct Names<ContextEnd> {
+  static constexpr std::array kAll = {"trained", "sparse_attention", "scaled_queries"};
+};
+template <>
 struct Names<Pooling> {
   static constexpr std::array kAll = {"first", "last",         "largest",
                                       "mean",  "mean_by_root", "weighted_mean"};
@@ -349,6 +353,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("hidden", &ModelConfig::hidden);
   visit("vocab", &ModelConfig::vocab);
   visit("max_context", &ModelConfig::max_context);
+  visit("context_end", &ModelConfig::context_end);
   visit("embedding", &ModelConfig::embedding);
   visit("hidden_input", &ModelConfig::hidden_input);
   visit("layer_inputs", &ModelConfig::layer_inputs);

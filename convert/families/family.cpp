@@ -360,6 +360,12 @@ PlainShape gpt2_shape_in(const JsonView& config) {
   return shape;
 }
 
+void end_context(ModelConfig& model, int64_t tokens, ContextEnd why) {
+  if (tokens >= model.max_context) return;
+  model.max_context = tokens;
+  model.context_end = why;
+}
+
 void remove_rotation(ModelConfig& model) {
   for (LayerConfig& layer : model.layer_kinds) layer.attention().rope.reset();
   model.ropes.clear();

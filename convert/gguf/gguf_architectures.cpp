@@ -230,7 +230,7 @@ void adjust_mistral4(const GgufSource& source, GgufFamilyModel& model) {
   }
   if (source.number("attention.temperature_scale", 0) == 0) return;
   const int64_t original = source.count("rope.scaling.original_context_length", kMaxContext);
-  model.config.max_context = std::min(model.config.max_context, original);
+  end_context(model.config, original, ContextEnd::scaled_queries);
 }
 
 // DeepSeek V3.2 and GLM-5: while a text is no longer than what the indexer chooses, each token sees
@@ -239,9 +239,9 @@ void adjust_with_indexer(const GgufSource& source, GgufFamilyModel& model) {
   use_latent_attention(source, model);
   set_routers(source, model, {});
   const int64_t budget = source.count("attention.indexer.top_k", kMaxContext);
-  model.config.max_context = std::min(model.config.max_context, budget);
+  end_context(model.config, budget, ContextEnd::sparse_attention);
   model.modules.left_out.emplace_back("indexer.");
-  model.modules.without_left_out = longest_text(budget);
+  model.modules.without_left_out = longest_text(model.config.max_context);
 }
 
 // Layers without heads of keys have short convolutions.
