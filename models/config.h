@@ -497,23 +497,27 @@ struct AltUpConfig {
   bool operator==(const AltUpConfig&) const = default;
 };
 
+/// A product that a text's vector, or the hidden states that logits are made of, go through:
+/// norm(activation(W x + b)).
+struct DenseConfig {
+  int64_t size = 0;
+  bool bias = false;
+  Activation activation = Activation::none;
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return size != 0; }
+  bool operator==(const DenseConfig&) const = default;
+};
+
 struct OutputConfig {
   NormConfig norm;
   bool none = false;    ///< no output matrix: the model gives hidden states, not logits
   bool shared = false;  ///< of a predictor: the matrix is the decoder's, and whether it has a bias
   bool tied = false;    ///< the output matrix is the embedding table
   bool bias = false;
-  float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
+  float soft_cap = 0;      ///< logits = cap · tanh(logits / cap); 0: none
+  DenseConfig dense = {};  ///< between the norm and the output matrix, as wide as hidden states
   bool operator==(const OutputConfig&) const = default;
-};
-
-/// A product that a text's vector goes through: norm(activation(W x + b)).
-struct DenseConfig {
-  int64_t size = 0;
-  bool bias = false;
-  Activation activation = Activation::none;
-  NormConfig norm = {};
-  bool operator==(const DenseConfig&) const = default;
 };
 
 /// What an encoder's hidden states of a text become: a vector, or scores of labels.
@@ -615,6 +619,9 @@ ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
 
 /// Why texts have max_context tokens at most, as a clause: "the model has no more".
 std::string why_context_ends(const ModelConfig& config);
+
+/// All that a text's vector goes through, or what stands before an output matrix.
+std::vector<DenseConfig> dense_layers(const ModelConfig& config);
 
 /// The layers that keep keys and values, in order. A model is given a KvLayer for each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);

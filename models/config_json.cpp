@@ -312,6 +312,14 @@ void members(Visit visit, const LayerInputsConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const DenseConfig* /*of*/) {
+  visit("size", &DenseConfig::size);
+  visit("bias", &DenseConfig::bias);
+  visit("activation", &DenseConfig::activation);
+  visit("norm", &DenseConfig::norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const OutputConfig* /*of*/) {
   visit("norm", &OutputConfig::norm);
   visit("none", &OutputConfig::none);
@@ -319,14 +327,7 @@ void members(Visit visit, const OutputConfig* /*of*/) {
   visit("tied", &OutputConfig::tied);
   visit("bias", &OutputConfig::bias);
   visit("soft_cap", &OutputConfig::soft_cap);
-}
-
-template <typename Visit>
-void members(Visit visit, const DenseConfig* /*of*/) {
-  visit("size", &DenseConfig::size);
-  visit("bias", &DenseConfig::bias);
-  visit("activation", &DenseConfig::activation);
-  visit("norm", &DenseConfig::norm);
+  visit("dense", &OutputConfig::dense);
 }
 
 template <typename Visit>

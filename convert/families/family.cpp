@@ -295,7 +295,10 @@ ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
 void remove_output(FamilyModel& model) {
   model.config.output = {.norm = model.config.output.norm, .none = true};
   model.config.predictors.clear();
-  model.modules.unused.push_back(model.modules.output + ".weight");
+  Modules& m = model.modules;
+  m.unused.push_back(m.output + ".weight");
+  for (const DenseModules& each : m.dense) leave_out(m, {each.product, each.norm});
+  m.dense.clear();
 }
 
 bool is_classifier(const JsonView& config) {

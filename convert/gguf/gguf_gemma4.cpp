@@ -149,8 +149,10 @@ void adjust_gemma3n(const GgufSource& source, GgufFamilyModel& model) {
   ModelConfig& config = model.config;
   set_rope_of_windows(source, config.layer(0).attention().head_dim, config);
   config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", kSoftCap));
+  Gemma4Shape layers = layers_in(source, config, kPattern);
+  layers.input_size = source.count("embedding_length_per_layer_input", kMaxSize);
   const std::vector<int64_t> laurel = source.shape_in_layer("laurel_l.weight");
-  make_gemma3n(layers_in(source, config, kPattern),
+  make_gemma3n(layers,
                {.streams = source.count("altup.num_inputs", kMostParts, kStreams),
                 .laurel_rank = laurel.size() == 2 ? laurel[0] : 1,  // check_tensors() looks again
                 .cutoffs = cutoffs_in(source, config.n_layers())},
