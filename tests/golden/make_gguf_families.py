@@ -33,10 +33,12 @@ STORED = [
     "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "cohere2_moe", "mellum", "deepseek_v32",
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
     "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
-    "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu",
+    "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu", "nemotron_h_dense",
 ]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
+# Whose config.json Transformers would complete by numbers of experts.
+AS_IT_IS = {"nemotron_h_dense"}
 
 
 def permuted(weight, heads):
@@ -76,6 +78,16 @@ def use_names_of_minimax(config):
             config[f"layernorm_{name}_{factor}"] = config[f"{branch}_{factor}_factor"]
 
 
+def use_pattern_of_nemotron(config):
+    """That of releases, which say nothing of experts."""
+    letters = {"linear_attention": "M", "mlp": "-", "full_attention": "*"}
+    for number in ("num_experts_per_tok", "n_routed_experts", "n_shared_experts", "n_group", "topk_group"):
+        config.pop(number)
+    config.update(mamba_d_head=config["mamba_head_dim"],
+                  hybrid_override_pattern="".join(letters[name] for name in config.pop("layers_block_type")),
+                  num_hidden_layers=5)
+
+
 def say_what_rotates(config):
     config["no_rope_layers"] = [int(theta != 0) for theta in config["layer_rope_theta"]]
 
@@ -86,6 +98,7 @@ CHANGES = {
     "granitemoehybrid_dense": use_older_names_of_layers,
     "bamba": lambda config: config.update(attn_rotary_emb=6),
     "nemotron_h": lambda config: config.update(mamba_d_head=config["mamba_head_dim"]),
+    "nemotron_h_dense": use_pattern_of_nemotron,
     "hunyuan_v1_dense": use_plain_rope,
     "hunyuan_v1_moe": name_experts_of_layers,
     "glm4_moe": lambda config: config.update(num_nextn_predict_layers=1),
@@ -203,7 +216,8 @@ def write(name, out, modules, make_tokenizer):
         model = llama_cpp_model(base, text, folder, make_tokenizer, gguf)
         model.no_mtp = not has_heads(folder / "model.safetensors") and base.supports_mtp_export
         kind = gguf.LlamaFileType.ALL_F32 if name in IN_FLOAT32 else gguf.LlamaFileType.MOSTLY_BF16
-        instance = model(folder, kind, out / f"{name}.gguf")
+        given = {"hparams": config} if name in AS_IT_IS else {}
+        instance = model(folder, kind, out / f"{name}.gguf", **given)
         if hasattr(instance, "impl"):  # of another class, which has a vocabulary of its own
             instance.impl.set_vocab = lambda: make_tokenizer(
                 instance.impl.gguf_writer, folder / "tokenizer.model", text)

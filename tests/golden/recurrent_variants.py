@@ -247,4 +247,8 @@ LATER_VARIANTS = [
     Variant("minimax_released", "one factor of what all branches add to", "minimax",
             {**MINIMAX, "full_attn_alpha_factor": 3.5, "linear_attn_alpha_factor": 3.5, "mlp_alpha_factor": 3.5},
             prompt=LONG, rename=with_exact_decays),
+    Variant("nemotron_h_dense", "each layer a mixer or a feed-forward", "nemotron_h", {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+        "mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 16,
+        "head_dim": 20, "num_nextn_predict_layers": 0}, prompt=LONG),
 ]
