@@ -261,15 +261,18 @@ std::string_view name_of(Pooling pooling) {
   return "?";
 }
 
+std::string dense(const DenseConfig& layer) {
+  std::string text = std::to_string(layer.size) + ", " + std::string(name_of(layer.activation));
+  if (layer.bias) text += ", bias";
+  if (layer.norm) text += ", " + name_of(layer.norm);
+  return text;
+}
+
 std::string vectors(const ModelConfig& config) {
   const PoolingConfig& pooling = *config.pooling;
   std::ostringstream text;
   text << name_of(pooling.mode);
-  for (const DenseConfig& dense : pooling.dense) {
-    text << "; " << dense.size << ", " << name_of(dense.activation);
-    if (dense.bias) text << ", bias";
-    if (dense.norm) text << ", " << name_of(dense.norm);
-  }
+  for (const DenseConfig& layer : pooling.dense) text << "; " << dense(layer);
   if (pooling.scores) text << "; scores";
   if (pooling.sigmoid) text << ", sigmoid";
   if (pooling.normalize) text << "; of length 1";
@@ -281,6 +284,7 @@ std::string vectors(const ModelConfig& config) {
 std::string output(const OutputConfig& output) {
   if (output.none) return "hidden states" + (output.norm ? ", " + name_of(output.norm) : "");
   std::string text = output.norm ? name_of(output.norm) : "no norm";
+  if (output.dense) text += ", a product (" + dense(output.dense) + ")";
   if (output.tied) text += ", matrix of the embedding";
   if (output.bias) text += ", bias";
   std::ostringstream cap;
@@ -308,6 +312,7 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
   std::ostringstream sizes;
   sizes << config.n_layers() << (config.n_layers() == 1 ? " layer" : " layers") << ", hidden "
         << config.hidden << ", context " << config.max_context;
+  if (config.context_end != ContextEnd::trained) sizes << ", since " << why_context_ends(config);
   const bool encodes = std::ranges::any_of(config.layer_kinds, [](const LayerConfig& layer) {
     const auto* attention = layer.find<AttentionConfig>();
     return attention != nullptr && attention->bidirectional;

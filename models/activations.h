@@ -88,12 +88,13 @@ struct Activations {
   Matrix scores;           ///< [tokens, experts] f32
   Matrix gate;             ///< [tokens, 1] f32: of the shared expert
   Matrix layer_inputs;     ///< [tokens, layers · size] f32
-  Matrix projected_inputs;      ///< [tokens, layers · size]: before their norm
-  Matrix last_input;            ///< [logits, size] f32: of the last layer, of wanted rows
-  Matrix input_gate;            ///< [tokens, size]
-  Matrix last;                  ///< [logits, stream_dim] f32: rows of the stream, of wanted logits
-  Matrix last_normed;           ///< [logits, hidden]
-  std::vector<Matrix> vectors;  ///< [logits, size] f32: pooled, then of each dense layer
+  Matrix projected_inputs;  ///< [tokens, layers · size]: before their norm
+  Matrix last_input;        ///< [logits, size] f32: of the last layer, of wanted rows
+  Matrix input_gate;        ///< [tokens, size]
+  Matrix last;              ///< [logits, stream_dim] f32: rows of the stream, of wanted logits
+  Matrix last_normed;       ///< [logits, hidden]
+  /// [logits, size] f32: pooled if anything is, then of each dense layer.
+  std::vector<Matrix> vectors;
 
   /// Calls visit(matrix) for each member once its shape is set.
   template <typename Visit>
@@ -189,10 +190,12 @@ struct Activations {
     shape(gate, DType::f32, tokens, largest_of_layers(config, [](const auto& l) {
             return static_cast<int64_t>(l.experts && l.experts->shared_gate);
           }));
-    vectors.resize(config.pooling ? 1 + config.pooling->dense.size() : 0);
-    for (size_t n = 0; n < vectors.size(); ++n) {
-      shape(vectors[n], DType::f32, limits.max_logits,
-            n == 0 ? hidden : config.pooling->dense[n - 1].size);
+    std::vector<int64_t> sizes;
+    if (config.pooling) sizes.push_back(hidden);
+    for (const DenseConfig& dense : dense_layers(config)) sizes.push_back(dense.size);
+    vectors.resize(sizes.size());
+    for (size_t n = 0; n < sizes.size(); ++n) {
+      shape(vectors[n], DType::f32, limits.max_logits, sizes[n]);
     }
     shape(layer_inputs, DType::f32, tokens, config.layer_inputs_dim());
     shape(projected_inputs, act, tokens, config.layer_inputs_dim());

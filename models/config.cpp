@@ -232,6 +232,24 @@ ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
   return own;
 }
 
+std::string why_context_ends(const ModelConfig& config) {
+  switch (config.context_end) {
+    case ContextEnd::trained:
+      break;
+    case ContextEnd::sparse_attention:
+      return "this version does not know the sparse attention that the model has for longer texts";
+    case ContextEnd::scaled_queries:
+      return "this version does not know how the model scales the queries of longer texts";
+  }
+  return "the model has no more";
+}
+
+std::vector<DenseConfig> dense_layers(const ModelConfig& config) {
+  if (config.pooling) return config.pooling->dense;
+  if (!config.output.dense) return {};
+  return {config.output.dense};
+}
+
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
   for (int64_t n = 0; n < config.n_layers(); ++n) {
@@ -782,6 +800,11 @@ void check_formats(const ModelConfig& config, const Checker& check) {
   }
 }
 
+void check_dense(const DenseConfig& dense, const Checker& check) {
+  check_product("the size of a dense layer", dense.size, dense.activation, false, check);
+  check.norm("a dense layer's norm", dense.norm);
+}
+
 void check_pooling(const ModelConfig& config, const Checker& check) {
   const PoolingConfig& pooling = *config.pooling;
   if (!config.output.none) check.fail("there is pooling beside an output matrix");
@@ -789,10 +812,7 @@ void check_pooling(const ModelConfig& config, const Checker& check) {
   check.count("the longest text", pooling.max_tokens, config.max_context, 0);
   check.count("the number of dense layers", static_cast<int64_t>(pooling.dense.size()), kMaxLayers,
               0);
-  for (const DenseConfig& dense : pooling.dense) {
-    check_product("the size of a dense layer", dense.size, dense.activation, false, check);
-    check.norm("a dense layer's norm", dense.norm);
-  }
+  for (const DenseConfig& dense : pooling.dense) check_dense(dense, check);
 }
 
 }  // namespace
@@ -851,8 +871,17 @@ void validate(const ModelConfig& config, std::string_view where) {
   }
   const OutputConfig& output = config.output;
   if (config.pooling) check_pooling(config, check);
-  if (output.none && (output.tied || output.bias || output.soft_cap != 0)) {
+  if (output.none && (output.tied || output.bias || output.soft_cap != 0 || output.dense)) {
     check.fail("there is no output matrix, but something is said of it");
+  }
+  if (output.dense) {
+    check_dense(output.dense, check);
+    if (output.dense.size != config.hidden) {
+      check.fail("the dense layer before the output matrix is not as wide as hidden states");
+    }
+    if (!config.predictors.empty() || config.hidden_input) {
+      check.fail("there is a dense layer before the output matrix of a predictor or beside one");
+    }
   }
   if (output.tied && config.output_format != config.embedding_format) {
     check.fail("the output matrix is tied to the embedding table but has another type");

@@ -497,23 +497,27 @@ struct AltUpConfig {
   bool operator==(const AltUpConfig&) const = default;
 };
 
+/// A product that a text's vector, or the hidden states that logits are made of, go through:
+/// norm(activation(W x + b)).
+struct DenseConfig {
+  int64_t size = 0;
+  bool bias = false;
+  Activation activation = Activation::none;
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return size != 0; }
+  bool operator==(const DenseConfig&) const = default;
+};
+
 struct OutputConfig {
   NormConfig norm;
   bool none = false;    ///< no output matrix: the model gives hidden states, not logits
   bool shared = false;  ///< of a predictor: the matrix is the decoder's, and whether it has a bias
   bool tied = false;    ///< the output matrix is the embedding table
   bool bias = false;
-  float soft_cap = 0;  ///< logits = cap · tanh(logits / cap); 0: none
+  float soft_cap = 0;      ///< logits = cap · tanh(logits / cap); 0: none
+  DenseConfig dense = {};  ///< between the norm and the output matrix, as wide as hidden states
   bool operator==(const OutputConfig&) const = default;
-};
-
-/// A product that a text's vector goes through: norm(activation(W x + b)).
-struct DenseConfig {
-  int64_t size = 0;
-  bool bias = false;
-  Activation activation = Activation::none;
-  NormConfig norm = {};
-  bool operator==(const DenseConfig&) const = default;
 };
 
 /// What an encoder's hidden states of a text become: a vector, or scores of labels.
@@ -539,18 +543,26 @@ struct FormatRule {
   bool operator==(const FormatRule&) const = default;
 };
 
-/// A decoder, or, without an output matrix, an encoder. A decoder may have an encoder, whose output
-/// each of its layers attends to. Validated: every count is at least 1 and
-/// small enough that products of any three fit in 63 bits, and that what has an entry for each head
-/// or expert of each layer is small; indices exist; head_dim is even.
 /// An adapter beside a model: of each matrix that it changes, by the tensor's name, the rank of
 /// what it adds (models/adapter_plan.h).
 using AdapterRanks = std::map<std::string, int64_t>;
 
+/// Why a model takes no longer texts.
+enum class ContextEnd : uint8_t {
+  trained,           ///< it was trained for no more
+  sparse_attention,  ///< an indexer would choose what the tokens of longer ones attend to
+  scaled_queries,    ///< latent attention would scale queries of later positions
+};
+
+/// A decoder, or, without an output matrix, an encoder. A decoder may have an encoder, whose output
+/// each of its layers attends to. Validated: every count is at least 1 and small enough that
+/// products of any three fit in 63 bits, and that what has an entry for each head or expert of each
+/// layer is small; indices exist; head_dim is even.
 struct ModelConfig {
   int64_t hidden = 0;
   int64_t vocab = 0;
   int64_t max_context = 0;  ///< positions the model takes
+  ContextEnd context_end = ContextEnd::trained;
   EmbeddingConfig embedding;
   LayerInputsConfig layer_inputs;
   AltUpConfig altup;
@@ -604,6 +616,12 @@ inline ModelConfig without_predictors(ModelConfig config) {
 }
 /// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats.
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
+
+/// Why texts have max_context tokens at most, as a clause: "the model has no more".
+std::string why_context_ends(const ModelConfig& config);
+
+/// All that a text's vector goes through, or what stands before an output matrix.
+std::vector<DenseConfig> dense_layers(const ModelConfig& config);
 
 /// The layers that keep keys and values, in order. A model is given a KvLayer for each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);

@@ -53,6 +53,10 @@ struct Names<Router::GroupScore> {
   static constexpr std::array kAll = {"two_best", "largest"};
 };
 template <>
+struct Names<ContextEnd> {
+  static constexpr std::array kAll = {"trained", "sparse_attention", "scaled_queries"};
+};
+template <>
 struct Names<Pooling> {
   static constexpr std::array kAll = {"first", "last",         "largest",
                                       "mean",  "mean_by_root", "weighted_mean"};
@@ -308,6 +312,14 @@ void members(Visit visit, const LayerInputsConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const DenseConfig* /*of*/) {
+  visit("size", &DenseConfig::size);
+  visit("bias", &DenseConfig::bias);
+  visit("activation", &DenseConfig::activation);
+  visit("norm", &DenseConfig::norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const OutputConfig* /*of*/) {
   visit("norm", &OutputConfig::norm);
   visit("none", &OutputConfig::none);
@@ -315,14 +327,7 @@ void members(Visit visit, const OutputConfig* /*of*/) {
   visit("tied", &OutputConfig::tied);
   visit("bias", &OutputConfig::bias);
   visit("soft_cap", &OutputConfig::soft_cap);
-}
-
-template <typename Visit>
-void members(Visit visit, const DenseConfig* /*of*/) {
-  visit("size", &DenseConfig::size);
-  visit("bias", &DenseConfig::bias);
-  visit("activation", &DenseConfig::activation);
-  visit("norm", &DenseConfig::norm);
+  visit("dense", &OutputConfig::dense);
 }
 
 template <typename Visit>
@@ -349,6 +354,7 @@ void members(Visit visit, const ModelConfig* /*of*/) {
   visit("hidden", &ModelConfig::hidden);
   visit("vocab", &ModelConfig::vocab);
   visit("max_context", &ModelConfig::max_context);
+  visit("context_end", &ModelConfig::context_end);
   visit("embedding", &ModelConfig::embedding);
   visit("hidden_input", &ModelConfig::hidden_input);
   visit("layer_inputs", &ModelConfig::layer_inputs);

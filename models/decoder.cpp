@@ -67,7 +67,9 @@ class Decoder : public Model {
         batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     hidden_states_ =
         keeps_states() ? Stream(backend_, activations_, batch.n_tokens).rows() : last.rows();
-    return {.input = last.before(weights_.output_norm, activations_.last_normed),
+    Input input = last.before(weights_.output_norm, activations_.last_normed);
+    if (config_.output.dense && input.x.rows > 0) input = through_dense(input);
+    return {.input = input,
             .weight = weights_.output.weight,
             .bias = weights_.output.bias,
             .soft_cap = config_.output.soft_cap};
@@ -225,6 +227,18 @@ class Decoder : public Model {
     Input input{.x = both};
     backend_.linear(input, weights_.hidden_input.projection.weight, {}, rows);
     stream.is_changed();
+  }
+
+  // What the output matrix multiplies in place of that.
+  Input through_dense(Input input) {
+    const DenseWeights& dense = weights_.dense.front();
+    const Matrix rows = rows_of(activations_.vectors.front(), input.x);
+    backend_.linear(input, dense.product.weight,
+                    {.bias = dense.product.bias,
+                     .activation = config_.output.dense.activation,
+                     .in_order = true},
+                    rows);
+    return {.x = rows, .norm = dense.norm, .normed = rows_of(activations_.last_normed, rows)};
   }
 
   // `rows` itself where it has no others.

@@ -55,13 +55,11 @@ class Finder {
     weights.output_norm = norm(output_norm, config_.output.norm);
     weights.output = linear(output);
     if (config_.output.tied) weights.output.weight = weights.embedding.table;
-    if (config_.pooling) {
-      for (const DenseConfig& layer : config_.pooling->dense) {
-        weights.dense.push_back({linear(dense), norm(dense_norm, layer.norm)});
-        ++n_;
-      }
-      n_ = 0;
+    for (const DenseConfig& layer : dense_layers(config_)) {
+      weights.dense.push_back({linear(dense), norm(dense_norm, layer.norm)});
+      ++n_;
     }
+    n_ = 0;
     return weights;
   }
 

@@ -301,7 +301,7 @@ class Planner {
                        {.readers = TensorReaders::wanted, .blocks = config_.altup.streams - 1});
     }
     norm(TensorKind::output_norm, config_.output.norm);
-    if (config_.pooling) dense(*config_.pooling);
+    dense();
     output();
     return std::move(tensors_);
   }
@@ -673,9 +673,9 @@ class Planner {
            {.readers = readers, .split = of_down, .experts = experts});
   }
 
-  void dense(const PoolingConfig& pooling) {
+  void dense() {
     int64_t columns = config_.hidden;
-    for (const DenseConfig& layer : pooling.dense) {
+    for (const DenseConfig& layer : dense_layers(config_)) {
       matrix(TensorKind::dense, WeightFormat::f32, layer.size, columns, layer.bias,
              {.readers = TensorReaders::wanted, .activation = layer.activation});
       norm(TensorKind::dense_norm, layer.norm, layer.size);

@@ -138,7 +138,7 @@ inline constexpr std::array kDownKinds = {TensorKind::ffn_down, TensorKind::expe
 /// Tells a tensor of a model from all others.
 struct TensorId {
   TensorKind kind = TensorKind::embedding;
-  int64_t n = 0;  ///< of which layer, or of which dense layer of pooling; else 0
+  int64_t n = 0;  ///< of which layer, or of which dense layer; else 0
   TensorMember member = TensorMember::weights;
   bool of_encoder = false;
   int64_t predictor = 0;  ///< of which predictor, counted from 1; 0: of none
@@ -400,7 +400,7 @@ struct TensorPlan {
 ///   layers.N.stream_scale             [1]
 ///   altup_out                         [(streams - 1) hidden, hidden]   each stream's own
 ///   output_norm                       [hidden]
-///   dense.N                           [size, size before]   f32
+///   dense.N                           [size, size before]   f32, of pooling or before the output
 ///   dense.N_norm                      [size]
 ///   output                            [vocab, hidden]       unless tied or none
 ///

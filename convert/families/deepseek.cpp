@@ -178,9 +178,9 @@ FamilyModel describe_like_v3(const FamilySource& source, const Defaults& default
 FamilyModel describe_with_indexer(const FamilySource& source, const Defaults& defaults) {
   FamilyModel model = describe_like_v3(source, defaults);
   const int64_t budget = count_in(source.config, "index_topk", kMaxContext, 2048);
-  model.config.max_context = std::min(model.config.max_context, budget);
+  end_context(model.config, budget, ContextEnd::sparse_attention);
   model.modules.left_out.emplace_back("self_attn.indexer.");
-  model.modules.without_left_out = longest_text(budget);
+  model.modules.without_left_out = longest_text(model.config.max_context);
   return model;
 }
 
@@ -287,7 +287,7 @@ FamilyModel describe_mistral4(const FamilySource& source) {
                .rotated_share = (static_cast<double>(attention.rope_dim) + 0.5) / head_dim})};
   if (rope.get("llama_4_scaling_beta", 0.0) != 0) {
     const int64_t original = count_in(rope, "original_max_position_embeddings", kMaxContext);
-    model.config.max_context = std::min(model.config.max_context, original);
+    end_context(model.config, original, ContextEnd::scaled_queries);
   }
   use_joined_experts(model.modules, source.weights, base_in(source.weights, model.modules));
   return model;

@@ -295,7 +295,10 @@ ModelConfig post_norm_encoder(const PlainShape& shape, const NormConfig& norm,
 void remove_output(FamilyModel& model) {
   model.config.output = {.norm = model.config.output.norm, .none = true};
   model.config.predictors.clear();
-  model.modules.unused.push_back(model.modules.output + ".weight");
+  Modules& m = model.modules;
+  m.unused.push_back(m.output + ".weight");
+  for (const DenseModules& each : m.dense) leave_out(m, {each.product, each.norm});
+  m.dense.clear();
 }
 
 bool is_classifier(const JsonView& config) {
@@ -358,6 +361,12 @@ PlainShape gpt2_shape_in(const JsonView& config) {
   shape.ffn_hidden = count_in(config, "n_inner", kMaxSize, 4 * shape.hidden);
   shape.vocab = count_in(config, "vocab_size");
   return shape;
+}
+
+void end_context(ModelConfig& model, int64_t tokens, ContextEnd why) {
+  if (tokens >= model.max_context) return;
+  model.max_context = tokens;
+  model.context_end = why;
 }
 
 void remove_rotation(ModelConfig& model) {

@@ -169,6 +169,9 @@ std::vector<bool> rotating_layers(const JsonView& config, const std::optional<Js
 /// A list of 0 and 1, one entry a layer.
 std::vector<bool> flags_in(const JsonView& list, int64_t n_layers);
 
+/// Has texts end after so many tokens, if they did not before.
+void end_context(ModelConfig& model, int64_t tokens, ContextEnd why);
+
 /// Has no layer rotate queries and keys.
 void remove_rotation(ModelConfig& model);
 

@@ -1,12 +1,13 @@
 // Gemma 3n: layers as Gemma 4's, with inputs of their own and keys and values of earlier ones,
 // whose streams alternate (AltUp), with a residual that is learned (LAuReL) and gates of which few
 // stay.
+#include "convert/families/gemma3n.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
 #include "convert/families/family.h"
-#include "convert/families/gemma4.h"
 
 namespace faststream::convert {
 namespace {
@@ -33,7 +34,7 @@ double normal_quantile(double share) {
   return low;
 }
 
-// Of each layer the share of gates that do not stay; 0: all do.
+// "activation_sparsity_pattern": of each layer the share of gates that do not stay; 0: all do.
 std::vector<double> sparsities_in(const JsonView& config, int64_t n_layers) {
   constexpr int64_t kSparseLayers = 10;
   constexpr double kSparsity = 0.95;
@@ -50,6 +51,18 @@ std::vector<double> sparsities_in(const JsonView& config, int64_t n_layers) {
   std::ranges::transform(list, shares.begin(),
                          [](const JsonView& share) { return share.as<double>(); });
   return shares;
+}
+
+std::vector<std::optional<float>> cutoffs_in(const JsonView& config, int64_t n_layers) {
+  std::vector<std::optional<float>> cutoffs;
+  for (const double share : sparsities_in(config, n_layers)) {
+    if (!(share >= 0 && share < 1)) {
+      config.member("activation_sparsity_pattern").fail("has a share that is not from 0 to 1");
+    }
+    std::optional<float>& cutoff = cutoffs.emplace_back();
+    if (share != 0) cutoff = static_cast<float>(normal_quantile(share));
+  }
+  return cutoffs;
 }
 
 Gemma4Shape gemma3n_layers(const JsonView& config, const PlainShape& sizes) {
@@ -103,11 +116,23 @@ void name_altup(const JsonView& config, const ModelConfig& model, Modules& m) {
 
 }  // namespace
 
+void make_gemma3n(const Gemma4Shape& layers, const Gemma3nShape& shape, ModelConfig& model) {
+  make_gemma4(layers, model);
+  model.altup = {.streams = shape.streams, .norm = model.output.norm};
+  model.layer_inputs.scaled = shape.scaled_inputs;
+  const LaurelConfig laurel{.rank = shape.laurel_rank, .norm = model.output.norm};
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    layer.scaled = false;
+    layer.laurel = laurel;
+    layer.ffn.cutoff = shape.cutoffs[static_cast<size_t>(n)];
+    if (layer.ffn.cutoff) layer.name += " with few gates";
+  });
+}
+
 FamilyModel describe_gemma3n(const FamilySource& source) {
   const JsonView& config = source.config;
   refuse_other(config, "altup_active_idx", 0);
   const PlainShape sizes = shape_in(config, kShape3n);
-  const Gemma4Shape shape = gemma3n_layers(config, sizes);
   FamilyModel model{plain_decoder_in(config, sizes, {.tied = true, .rope_of = "full_attention"})};
   const double theta = config.get("rope_local_base_freq", 10000.0);
   model.config.ropes.insert(
@@ -118,24 +143,12 @@ FamilyModel describe_gemma3n(const FamilySource& source) {
   LayerConfig& first = model.config.layer_kinds[0];
   set_attention_bias(first, config.get("attention_bias", false));
   first.ffn.activation = activation_in(config, "hidden_activation", "gelu_pytorch_tanh");
-  make_gemma4(shape, model.config);
-  model.config.altup = {.streams = count_in(config, "altup_num_inputs", kMostParts, 4),
-                        .norm = model.config.output.norm};
-  model.config.layer_inputs.scaled = config.get("altup_correct_scale", true);
-  const LaurelConfig laurel{.rank = count_in(config, "laurel_rank", kMaxSize, 64),
-                            .norm = model.config.output.norm};
-  const std::vector<double> sparsities = sparsities_in(config, sizes.n_layers);
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    layer.scaled = false;
-    layer.laurel = laurel;
-    const double share = sparsities[static_cast<size_t>(n)];
-    if (!(share >= 0 && share < 1)) {
-      config.member("activation_sparsity_pattern").fail("has a share that is not from 0 to 1");
-    }
-    if (share == 0) return;
-    layer.name += " with few gates";
-    layer.ffn.cutoff = static_cast<float>(normal_quantile(share));
-  });
+  make_gemma3n(gemma3n_layers(config, sizes),
+               {.streams = count_in(config, "altup_num_inputs", kMostParts, 4),
+                .laurel_rank = count_in(config, "laurel_rank", kMaxSize, 64),
+                .scaled_inputs = config.get("altup_correct_scale", true),
+                .cutoffs = cutoffs_in(config, sizes.n_layers)},
+               model.config);
   model.modules = gemma4_modules(model.config, false);
   name_altup(config, model.config, model.modules);
   return model;

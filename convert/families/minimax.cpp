@@ -2,6 +2,8 @@
 // head, and attention in some layers, with experts. What a branch adds to is its normed input,
 // times a factor α, and what it gives is times β: a norm follows each sum, before which x α + y β
 // is as x + y β / α, but for its eps.
+#include "convert/families/minimax.h"
+
 #include <cmath>
 #include <memory>
 
@@ -10,23 +12,16 @@
 namespace faststream::convert {
 namespace {
 
-/// α and β of a branch.
-struct Factors {
-  float stream = 1;
-  float branch = 1;
-
-  [[nodiscard]] float ratio() const { return branch / stream; }
-};
-
-Factors factors_in(const JsonView& config, const std::string& branch) {
+MiniMaxFactors factors_in(const JsonView& config, const std::string& branch) {
   const std::string alpha = branch + "_alpha_factor";
-  const Factors factors{number_in(config, alpha, 1), number_in(config, branch + "_beta_factor", 1)};
+  const MiniMaxFactors factors{number_in(config, alpha, 1),
+                               number_in(config, branch + "_beta_factor", 1)};
   if (!(factors.stream > 0)) config.member(alpha).fail("is not above 0");
   return factors;
 }
 
 // The norm of α x as one of x.
-NormConfig of_sum(NormConfig norm, const Factors& factors) {
+NormConfig of_sum(NormConfig norm, const MiniMaxFactors& factors) {
   norm.eps /= factors.stream * factors.stream;
   return norm;
 }
@@ -44,28 +39,70 @@ std::vector<float> log_slopes(int64_t n, int64_t n_layers, int64_t n_heads) {
   return slopes;
 }
 
-struct AllFactors {
-  Factors attention;
-  Factors linear_attention;
-  Factors ffn;
-};
+float ratio(const MiniMaxFactors& factors) { return factors.branch / factors.stream; }
 
-void finish(const AllFactors& factors, const ModelConfig& config, TensorParts& parts) {
-  const int64_t n_layers = config.n_layers();
+}  // namespace
+
+void make_minimax(const MiniMaxShape& shape, ModelConfig& model) {
+  LayerConfig& first = model.layer_kinds[0];
+  first.name = "attention";
+  first.experts->router.normalized = true;
+  const NormConfig norm = first.mixer_norms.before;
+  const LinearAttentionConfig linear{.n_heads = first.attention().n_heads,
+                                     .head_dim = first.attention().head_dim,
+                                     .activation = first.experts->each.activation,
+                                     .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
+  // The norm before a branch is one of the stream, after the branch before it.
+  model.embedding.norm = norm;
+  model.output.norm = of_sum(norm, shape.ffn);
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    const bool is_linear = shape.is_linear[static_cast<size_t>(n)];
+    const bool is_last = n + 1 == model.n_layers();
+    if (is_linear) {
+      layer.name = "linear attention";
+      layer.mixers = {linear};
+    }
+    if (is_last) layer.name += ", last";
+    layer.mixer_norms = {
+        .before = {},
+        .after = {},
+        .stream = of_sum(norm, is_linear ? shape.linear_attention : shape.attention)};
+    layer.ffn_norms = {};
+    if (!is_last) layer.ffn_norms.stream = of_sum(norm, shape.ffn);
+  });
+}
+
+void name_linear_attention(const ModelConfig& model, const std::string& module, Modules& modules) {
+  for (int64_t n = 0; n < model.n_layers(); ++n) {
+    const auto* linear = model.layer(n).find<LinearAttentionConfig>();
+    if (linear == nullptr) continue;
+    for (int64_t kind = 0; kind < 3; ++kind) {
+      for (int64_t head = 0; head < linear->n_heads; ++head) {
+        modules.recurrent_in.push_back(
+            {module, 3 * linear->dim(), (3 * head + kind) * linear->head_dim, linear->head_dim});
+      }
+    }
+    return;  // they are alike
+  }
+}
+
+void finish_minimax(const MiniMaxShape& shape, const Modules& modules, const ModelConfig& model,
+                    TensorParts& parts) {
+  const int64_t n_layers = model.n_layers();
   for (auto& [id, of_tensor] : parts) {
     float scale = 1;
     switch (id.kind) {
       case TensorKind::attention_out:
-        scale = factors.attention.ratio();
+        scale = ratio(shape.attention);
         break;
       case TensorKind::recurrent_out:
-        scale = factors.linear_attention.ratio();
+        scale = ratio(shape.linear_attention);
         break;
       case TensorKind::experts_down:
-        scale = factors.ffn.ratio();
+        scale = ratio(shape.ffn);
         break;
       case TensorKind::recurrent_decay: {
-        const int64_t n_heads = config.layer(id.n).get<LinearAttentionConfig>().n_heads;
+        const int64_t n_heads = model.layer(id.n).get<LinearAttentionConfig>().n_heads;
         of_tensor.clear();
         TensorPart& slopes = of_tensor.emplace_back();
         slopes.shape = {n_heads};
@@ -75,8 +112,8 @@ void finish(const AllFactors& factors, const ModelConfig& config, TensorParts& p
       }
       case TensorKind::ffn_stream_norm: {  // the next layer's
         std::string& name = of_tensor.at(0).source;
-        const std::string own = "layers." + std::to_string(id.n) + ".";
-        name.replace(name.find(own), own.size(), "layers." + std::to_string(id.n + 1) + ".");
+        const std::string own = modules.layers + std::to_string(id.n) + ".";
+        name.replace(name.find(own), own.size(), modules.layers + std::to_string(id.n + 1) + ".");
         break;
       }
       default:
@@ -86,8 +123,6 @@ void finish(const AllFactors& factors, const ModelConfig& config, TensorParts& p
     for (TensorPart& part : of_tensor) part.scale *= scale;
   }
 }
-
-}  // namespace
 
 FamilyModel describe_minimax(const FamilySource& source) {
   const JsonView& config = source.config;
@@ -102,41 +137,21 @@ FamilyModel describe_minimax(const FamilySource& source) {
                                      .rope_theta = 1e6};
   const PlainShape shape = shape_in(config, kOtherwise);
   FamilyModel model{plain_decoder_in(config, shape)};
-  const AllFactors factors{factors_in(config, "full_attn"), factors_in(config, "linear_attn"),
-                           factors_in(config, "mlp")};
   LayerConfig& first = model.config.layer_kinds[0];
-  first.name = "attention";
   first.attention().window = window_in(config, 0);
   const int64_t n_experts =
       count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts, 8);
-  use_experts(first, config, n_experts, 2).router.normalized = true;
-  const NormConfig norm = first.mixer_norms.before;
-  const LinearAttentionConfig linear{.n_heads = shape.n_heads,
-                                     .head_dim = shape.head_dim,
-                                     .activation = first.experts->each.activation,
-                                     .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
-  const std::vector<std::string> types =
-      layer_types_in(config, shape.n_layers, {"linear_attention", "full_attention"},
-                     [](int64_t n) { return n % 2 == 0 ? 1 : 0; });
-  // The norm before a branch is one of the stream, after the branch before it.
-  model.config.embedding.norm = norm;
-  model.config.output.norm = of_sum(norm, factors.ffn);
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    const bool is_linear = types[static_cast<size_t>(n)] == "linear_attention";
-    const bool is_last = n + 1 == shape.n_layers;
-    if (is_linear) {
-      layer.name = "linear attention";
-      layer.mixers = {linear};
-    }
-    if (is_last) layer.name += ", last";
-    layer.mixer_norms = {
-        .before = {},
-        .after = {},
-        .stream = of_sum(norm, is_linear ? factors.linear_attention : factors.attention)};
-    layer.ffn_norms = {};
-    if (!is_last) layer.ffn_norms.stream = of_sum(norm, factors.ffn);
-  });
-
+  use_experts(first, config, n_experts, 2);
+  MiniMaxShape layers{.is_linear = {},
+                      .attention = factors_in(config, "full_attn"),
+                      .linear_attention = factors_in(config, "linear_attn"),
+                      .ffn = factors_in(config, "mlp")};
+  for (const std::string& type :
+       layer_types_in(config, shape.n_layers, {"linear_attention", "full_attention"},
+                      [](int64_t n) { return n % 2 == 0 ? 1 : 0; })) {
+    layers.is_linear.push_back(type == "linear_attention");
+  }
+  make_minimax(layers, model.config);
   Modules& m = model.modules;
   m.embedding_norm = "layers.0.input_layernorm";
   m.attention_stream_norm = "post_attention_layernorm";
@@ -145,12 +160,7 @@ FamilyModel describe_minimax(const FamilySource& source) {
   m.experts = "block_sparse_moe.experts.";
   m.expert_gate_up = {"w1", "w3"};
   m.expert_down = "w2";
-  for (int64_t kind = 0; kind < 3; ++kind) {
-    for (int64_t head = 0; head < shape.n_heads; ++head) {
-      m.recurrent_in.push_back({"self_attn.qkv_proj", 3 * linear.dim(),
-                                (3 * head + kind) * shape.head_dim, shape.head_dim});
-    }
-  }
+  name_linear_attention(model.config, "self_attn.qkv_proj", m);
   m.recurrent_norm = "self_attn.norm";
   m.recurrent_factors = "self_attn.output_gate";
   m.recurrent_out = "self_attn.out_proj";
@@ -158,8 +168,8 @@ FamilyModel describe_minimax(const FamilySource& source) {
   for (const char* table : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}) {
     m.unused.push_back(std::string("self_attn.") + table);
   }
-  model.finish = [factors](const ModelConfig& of_model, const Checkpoint&, TensorParts& parts) {
-    finish(factors, of_model, parts);
+  model.finish = [layers, m](const ModelConfig& of_model, const Checkpoint&, TensorParts& parts) {
+    finish_minimax(layers, m, of_model, parts);
   };
   return model;
 }

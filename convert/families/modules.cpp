@@ -206,7 +206,7 @@ class PartsMaker {
       case dense:
         return {dense_product()};
       case dense_norm:
-        return {norm(m.dense.at(index()).norm, config_.pooling->dense.at(index()).size)};
+        return {norm(m.dense.at(index()).norm, dense_layers(config_).at(index()).size)};
       case output:
         return {output_matrix()};
     }
@@ -440,7 +440,7 @@ class PartsMaker {
 
   [[nodiscard]] TensorPart dense_product() const {
     const size_t n = index();
-    const std::vector<DenseConfig>& layers = config_.pooling->dense;
+    const std::vector<DenseConfig> layers = dense_layers(config_);
     const int64_t columns = n == 0 ? config_.hidden : layers.at(n - 1).size;
     return matrix(modules_.dense.at(n).product, layers.at(n).size, columns);
   }

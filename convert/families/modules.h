@@ -161,7 +161,7 @@ struct Modules {
   std::string stream_scale = {};  ///< a tensor's name
   std::string output_norm = "norm";
   std::string output = "lm_head";
-  std::vector<DenseModules> dense = {};  ///< of PoolingConfig::dense
+  std::vector<DenseModules> dense = {};  ///< of dense_layers()
 
   bool transposed = false;         ///< matrices of layers are [in, out]
   bool interleaved = false;        ///< rotary pairs lie side by side in queries and keys

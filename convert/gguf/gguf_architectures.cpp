@@ -209,6 +209,17 @@ void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
   set_routers(source, model, {.score = deepseek_score(source), .normalized = false});
 }
 
+// What multiplies is not in the metadata: it is the release's.
+void adjust_minicpm3(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr float kOfEmbedding = 12;
+  constexpr float kOfDepth = 1.4F;
+  constexpr float kHiddenOfLogits = 256;
+  use_latent_attention(source, model);
+  model.config.embedding.multiplier = kOfEmbedding;
+  model.modules.residual_scale = kOfDepth / std::sqrt(static_cast<float>(model.config.n_layers()));
+  model.modules.output_norm_scale = kHiddenOfLogits / static_cast<float>(model.config.hidden);
+}
+
 // Queries of positions beyond the original context are scaled by them, which latent attention does
 // not know: longer texts are refused.
 void adjust_mistral4(const GgufSource& source, GgufFamilyModel& model) {
@@ -219,7 +230,7 @@ void adjust_mistral4(const GgufSource& source, GgufFamilyModel& model) {
   }
   if (source.number("attention.temperature_scale", 0) == 0) return;
   const int64_t original = source.count("rope.scaling.original_context_length", kMaxContext);
-  model.config.max_context = std::min(model.config.max_context, original);
+  end_context(model.config, original, ContextEnd::scaled_queries);
 }
 
 // DeepSeek V3.2 and GLM-5: while a text is no longer than what the indexer chooses, each token sees
@@ -228,9 +239,9 @@ void adjust_with_indexer(const GgufSource& source, GgufFamilyModel& model) {
   use_latent_attention(source, model);
   set_routers(source, model, {});
   const int64_t budget = source.count("attention.indexer.top_k", kMaxContext);
-  model.config.max_context = std::min(model.config.max_context, budget);
+  end_context(model.config, budget, ContextEnd::sparse_attention);
   model.modules.left_out.emplace_back("indexer.");
-  model.modules.without_left_out = longest_text(budget);
+  model.modules.without_left_out = longest_text(model.config.max_context);
 }
 
 // Layers without heads of keys have short convolutions.
@@ -238,7 +249,9 @@ void adjust_lfm2(const GgufSource& source, GgufFamilyModel& model) {
   constexpr int64_t kTaps = 64;
   const std::vector<int64_t> kv_heads = source.of_layers("attention.head_count_kv");
   const ShortConvolutionConfig mixer{
-      .convolution = {.taps = source.count("shortconv.l_cache", kTaps)}};
+      .convolution = {.taps = source.count("shortconv.l_cache", kTaps),
+                      .bias = source.a_layer_has("shortconv.conv.bias")},
+      .bias = source.a_layer_has("shortconv.in_proj.bias")};
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (kv_heads[static_cast<size_t>(n)] != 0) return;
     layer.name = "convolution";
@@ -346,6 +359,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"chatglm", GgufPairs::side_by_side},
     {"glm4", GgufPairs::side_by_side},
     {"granite", GgufPairs::side_by_side, Activation::silu, adjust_granite},
+    {"granite_swa", GgufPairs::side_by_side, Activation::silu, adjust_granite_swa},
     {"granitemoe", GgufPairs::side_by_side, Activation::silu, adjust_granite},
     {"smollm3", GgufPairs::side_by_side, Activation::silu, adjust_smollm3},
     {"olmo2", GgufPairs::halves, Activation::silu, adjust_olmo2},
@@ -370,6 +384,10 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
      true},
     {"qwen35", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
     {"qwen35moe", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
+    {"falcon-h1", GgufPairs::halves, Activation::silu, adjust_falcon_h1},
+    {"minimax-01", GgufPairs::halves, Activation::silu, adjust_minimax_01},
+    {"minicpm3", GgufPairs::halves, Activation::silu, adjust_minicpm3},
+    {"gemma3n", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma3n, true},
     {"mamba", GgufPairs::none, Activation::silu, adjust_mamba},
     {"jamba", GgufPairs::none, Activation::silu, adjust_jamba},
     {"mamba2", GgufPairs::none, Activation::silu, adjust_mamba2},
@@ -412,9 +430,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
 
 LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyModel& model) {
   const bool is_split = source.has("attention.key_length_mla");
-  const auto length = [&](const std::string& name) {
-    return source.count(name + (is_split ? "_mla" : ""), kMaxHeadDim);
-  };
+  const std::string ending = is_split ? "_mla" : "";
   LatentAttentionConfig attention;
   attention.n_heads = source.count("attention.head_count", kMaxHeads);
   if (source.a_layer_has("attn_q_a.weight")) {
@@ -422,14 +438,15 @@ LatentAttentionConfig latent_attention_of(const GgufSource& source, GgufFamilyMo
   }
   attention.kv_rank = source.count("attention.kv_lora_rank", kMaxHeadDim);
   attention.rope_dim = model.config.ropes[0].dims();
-  const int64_t key_length = length("attention.key_length");
+  const int64_t key_length = source.count("attention.key_length" + ending, kMaxHeadDim);
   if (key_length <= attention.rope_dim) {
-    source.fail(is_split ? "attention.key_length_mla" : "attention.key_length",
-                "is not above the elements that are rotated");
+    source.fail("attention.key_length" + ending, "is not above the elements that are rotated");
   }
   attention.nope_dim = key_length - attention.rope_dim;
-  attention.value_head_dim = length("attention.value_length");
+  attention.value_head_dim = source.count("attention.value_length" + ending, kMaxHeadDim,
+                                          model.config.hidden / attention.n_heads);
   attention.scale = inverse_root(static_cast<double>(key_length));
+  attention.bias = source.a_layer_has("attn_kv_a_mqa.bias");
   constexpr float kEps = 1e-6F;  // as Transformers; llama.cpp takes that of other norms
   attention.latent_norm = {.kind = NormKind::rms, .eps = kEps};
   attention.rope = 0;
@@ -463,9 +480,11 @@ void refuse_scalings(const GgufSource& source) {
   const bool granite = source.architecture().starts_with("granite");
   const bool cohere =
       source.architecture() == "command-r" || source.architecture().starts_with("cohere2");
+  const bool minimax = source.architecture() == "minimax-01";
   for (const std::string_view name :
        {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"}) {
     if (!source.has(name) || granite || (cohere && name == "logit_scale")) continue;
+    if (minimax && name == "residual_scale") continue;
     source.fail(name, "asks for a scaling that is not supported");
   }
 }

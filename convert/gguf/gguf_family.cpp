@@ -189,13 +189,11 @@ class Scaling {
   }
 
   void apply_yarn(double factor, RopeConfig& rope) const {
-    const YarnRule rule{
-        .factor = factor,
-        .original_max_context = static_cast<double>(
-            source_.count("rope.scaling.original_context_length", kMaxContext, shape_.max_context)),
-        .beta_fast = positive("rope.scaling.yarn_beta_fast", 32),
-        .beta_slow = positive("rope.scaling.yarn_beta_slow", 1),
-        .truncate = source_.architecture() != "gpt-oss"};
+    const YarnRule rule{.factor = factor,
+                        .original_max_context = static_cast<double>(original_context()),
+                        .beta_fast = positive("rope.scaling.yarn_beta_fast", 32),
+                        .beta_slow = positive("rope.scaling.yarn_beta_slow", 1),
+                        .truncate = source_.architecture() != "gpt-oss"};
     if (shape_.rope_theta <= 1) source_.fail("rope.freq_base", "is not above 1, as yarn needs it");
     rope.frequencies = yarn_frequencies(shape_.rope_theta, rotated_, rule);
     const double all = source_.number("rope.scaling.yarn_log_multiplier", 0);
@@ -215,8 +213,12 @@ class Scaling {
     rope.long_frequencies = rope.frequencies;
     divide(rope.frequencies, short_factors);
     divide(rope.long_frequencies, *long_factors);
-    rope.original_max_context = source_.count("rope.scaling.original_context_length", kMaxContext);
+    rope.original_max_context = original_context();
     rope.attention_factor = static_cast<float>(source_.number("rope.scaling.attn_factor", 1));
+  }
+
+  [[nodiscard]] int64_t original_context() const {
+    return source_.count("rope.scaling.original_context_length", kMaxContext, shape_.max_context);
   }
 
   [[nodiscard]] double positive(std::string_view name, double otherwise) const {
@@ -313,12 +315,14 @@ void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& 
   experts.each.gated = !is_plain(source, "_exps");
   experts.each.bias = source.a_layer_has("ffn_up_exps.bias");
   experts.each.size = source.count("expert_feed_forward_length", kMaxSize, layer.ffn.size);
-  const std::vector<int64_t> shared = source.shape_in_layer("ffn_up_shexp.weight");
-  if (shared.size() == 2) {
+  const std::vector<int64_t> up = source.shape_in_layer("ffn_up_shexp.weight");
+  const std::vector<int64_t> down = source.shape_in_layer("ffn_down_shexp.weight");
+  if (up.size() == 2) {
+    const bool is_joined = down.size() == 2 && up[0] == 2 * down[1];  // with the gate
     experts.shared = layer.ffn;
-    experts.shared.gated = !is_plain(source, "_shexp");
+    experts.shared.size = is_joined ? down[1] : up[0];
+    experts.shared.gated = is_joined || !is_plain(source, "_shexp");
     experts.shared.bias = source.a_layer_has("ffn_up_shexp.bias");
-    experts.shared.size = shared[0];
     experts.shared_gate = source.a_layer_has(modules.shared_gate + ".weight");
   }
   layer.ffn.size = 0;

@@ -3,14 +3,17 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "convert/families/delta_net.h"
 #include "convert/families/family.h"
+#include "convert/families/minimax.h"
 #include "convert/families/nemotron_h.h"
 #include "convert/families/qwen3_5.h"
 #include "convert/families/state_space.h"
 #include "convert/gguf/gguf_architectures.h"
 #include "convert/gguf/gguf_experts.h"
+#include "convert/gguf/gguf_layers.h"
 
 namespace faststream::convert {
 namespace {
@@ -251,6 +254,25 @@ void adjust_granite(const GgufSource& source, GgufFamilyModel& model) {
   }
 }
 
+// Sinks, windows as a list says, and maybe layers without rotation.
+void adjust_granite_swa(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr std::string_view kPattern = "attention.sliding_window_pattern";
+  constexpr std::string_view kRotated = "attention.rope_pattern";
+  adjust_granite(source, model);
+  if (!source.has(kPattern)) source.fail(kPattern, "is missing");
+  set_windows(source, model, 1);
+  const std::vector<bool> rotated = source.metadata().booleans(source.key(kRotated));
+  if (rotated.empty()) return;
+  if (rotated.size() != model.config.layers.size()) {
+    source.fail(kRotated, "has not an entry for each layer");
+  }
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (rotated[static_cast<size_t>(n)]) return;
+    layer.name += " without rotation";
+    layer.attention().rope.reset();
+  });
+}
+
 // Granite 4 and Bamba.
 void adjust_granitehybrid(const GgufSource& source, GgufFamilyModel& model) {
   adjust_granite(source, model);
@@ -259,6 +281,54 @@ void adjust_granitehybrid(const GgufSource& source, GgufFamilyModel& model) {
   set_recurrent_layers(source, mixer, "state space", model.config);
   name_state_spaces(mixer, model.modules);
   model.modules.interleaved_heads = true;  // though Bamba rotates a part
+}
+
+// All multipliers are folded into weights. Files have the norm before the feed-forward without the
+// ending of a weight.
+void adjust_falcon_h1(const GgufSource& source, GgufFamilyModel& model) {
+  LayerConfig& layer = model.config.layer_kinds[0];
+  const NormConfig norm = layer.mixer_norms.before;
+  const bool normalizes = source.a_layer_has("ssm_norm.weight");
+  const StateSpaceConfig mixer = state_space_in(source, normalizes ? norm : NormConfig{});
+  layer.mixers.emplace_back(mixer);
+  layer.mixer_norms.after = {};
+  layer.ffn_norms.before = norm;
+  Modules& m = model.modules;
+  m.attention_after_norm = "";
+  m.ffn_norm = "ffn_norm";
+  name_state_spaces(mixer, m);
+  model.finish = [](const ModelConfig&, TensorParts& parts) {
+    for (auto& [id, of_tensor] : parts) {
+      if (id.kind != TensorKind::ffn_norm) continue;
+      std::string& name = of_tensor.at(0).source;
+      name.erase(name.rfind(".weight"));
+    }
+  };
+}
+
+// What branches add to is scaled, and what they add is not.
+void adjust_minimax_01(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr std::string_view kScale = "residual_scale";
+  const MiniMaxFactors factors{.stream = static_cast<float>(source.number(kScale, 1))};
+  if (!(factors.stream > 0)) source.fail(kScale, "is not above 0");
+  if (!model.config.layer_kinds[0].experts) source.fail("expert_count", "is missing");
+  MiniMaxShape shape{
+      .is_linear = {}, .attention = factors, .linear_attention = factors, .ffn = factors};
+  for (int64_t n = 0; n < model.config.n_layers(); ++n) {
+    shape.is_linear.push_back(source.layer_has(n, "attn_qkv.weight"));
+  }
+  make_minimax(shape, model.config);
+  Modules& m = model.modules;
+  m.embedding_norm = m.layers + "0." + m.attention_norm;
+  m.attention_stream_norm = m.ffn_norm;
+  m.ffn_stream_norm = m.attention_norm;
+  name_linear_attention(model.config, "attn_qkv", m);
+  m.recurrent_norm = "attn_norm_2";
+  m.recurrent_factors = "attn_gate";
+  m.recurrent_out = m.attention_out;
+  model.finish = [shape, m](const ModelConfig& of_model, TensorParts& parts) {
+    finish_minimax(shape, m, of_model, parts);
+  };
 }
 
 void adjust_nemotron_h(const GgufSource& source, GgufFamilyModel& model) {

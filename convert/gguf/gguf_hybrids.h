@@ -14,9 +14,14 @@ void adjust_kimi_linear(const GgufSource& source, GgufFamilyModel& model);
 void adjust_mamba(const GgufSource& source, GgufFamilyModel& model);
 void adjust_jamba(const GgufSource& source, GgufFamilyModel& model);
 void adjust_mamba2(const GgufSource& source, GgufFamilyModel& model);
-/// Without state spaces.
+/// Without state spaces; the second with windows.
 void adjust_granite(const GgufSource& source, GgufFamilyModel& model);
+void adjust_granite_swa(const GgufSource& source, GgufFamilyModel& model);
 void adjust_granitehybrid(const GgufSource& source, GgufFamilyModel& model);
+/// Attention and a state space side by side.
+void adjust_falcon_h1(const GgufSource& source, GgufFamilyModel& model);
+/// Lightning attention.
+void adjust_minimax_01(const GgufSource& source, GgufFamilyModel& model);
 /// Dense and with experts.
 void adjust_nemotron_h(const GgufSource& source, GgufFamilyModel& model);
 

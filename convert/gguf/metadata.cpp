@@ -194,7 +194,7 @@ std::vector<int32_t> GgufMetadata::integers(std::string_view key) const {
   return numbers;
 }
 
-std::vector<float> GgufMetadata::numbers(std::string_view key) const {
+std::vector<float> GgufMetadata::numbers(std::string_view key, bool infinite) const {
   std::vector<float> numbers;
   const GgufValue* value = find_array(key);
   if (value == nullptr) return numbers;
@@ -202,7 +202,10 @@ std::vector<float> GgufMetadata::numbers(std::string_view key) const {
   if (size == 0) fail(key, "is not an array of numbers");
   for (size_t i = 0; i < value->bytes.size() / size; ++i) {
     const auto number = any_number(value->bytes, value->element, i);
-    if (!number || !std::isfinite(*number)) fail(key, "has an element that is no finite number");
+    if (!number || std::isnan(*number) || (!infinite && std::isinf(*number))) {
+      fail(key, infinite ? "has an element that is no number"
+                         : "has an element that is no finite number");
+    }
     numbers.push_back(static_cast<float>(*number));
   }
   return numbers;

@@ -73,9 +73,10 @@ class GgufMetadata {
 
   /// Null when there is no such key. The elements may be any bytes.
   [[nodiscard]] const std::vector<std::string>* find_strings(std::string_view key) const;
-  /// Arrays of whole numbers and of any numbers; empty when there is no such key.
+  /// Arrays of whole numbers and of any numbers, which are finite unless they may be infinite;
+  /// empty when there is no such key.
   [[nodiscard]] std::vector<int32_t> integers(std::string_view key) const;
-  [[nodiscard]] std::vector<float> numbers(std::string_view key) const;
+  [[nodiscard]] std::vector<float> numbers(std::string_view key, bool infinite = false) const;
   /// An array of booleans, or of whole numbers of which 0 is false; empty when there is no such
   /// key.
   [[nodiscard]] std::vector<bool> booleans(std::string_view key) const;

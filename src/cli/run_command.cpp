@@ -175,7 +175,7 @@ void tell_full_context(const EngineInfo& info, const Result& result) {
   print_notice("the text ends here because the context of " + std::to_string(info.context) +
                " tokens is full" +
                (info.context < info.max_context ? "; a larger --context has room for more\n"
-                                                : ", which is all that the model has\n"));
+                                                : ", and " + info.context_end + "\n"));
 }
 
 }  // namespace

@@ -25,9 +25,10 @@
 namespace faststream {
 
 struct EngineInfo {
-  std::string device;       ///< such as "CPU (2 threads, AMX)"
-  int64_t context = 0;      ///< tokens
-  int64_t max_context = 0;  ///< what the model allows, if memory does
+  std::string device;                                 ///< such as "CPU (2 threads, AMX)"
+  int64_t context = 0;                                ///< tokens
+  int64_t max_context = 0;                            ///< what the model allows, if memory does
+  std::string context_end = "the model has no more";  ///< why no more than that, as a clause
   int32_t slots = 0;
   int64_t kv_tokens = 0;
   int32_t chunk = 0;

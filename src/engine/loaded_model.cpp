@@ -126,6 +126,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   info = {.device = ranks->describe(*backend),
           .context = plan.context,
           .max_context = config.max_context,
+          .context_end = why_context_ends(config),
           .slots = plan.slots,
           .kv_tokens = plan.kv_tokens,
           .chunk = plan.chunk,

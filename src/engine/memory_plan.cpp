@@ -87,8 +87,11 @@ int64_t choose_context(const ModelConfig& config, const EngineOptions& options,
                        const CacheRoom& room, int64_t source) {
   const int64_t asked = options.context;
   if (asked < 0 || asked > config.max_context) {
-    throw UsageError("--context " + std::to_string(asked) + ": the model was trained for 1 to " +
-                     std::to_string(config.max_context) + " tokens");
+    throw UsageError("--context " + std::to_string(asked) + ": the model takes 1 to " +
+                     std::to_string(config.max_context) + " tokens" +
+                     (config.context_end == ContextEnd::trained
+                          ? ", for which it was trained"
+                          : ", since " + why_context_ends(config)));
   }
   if (options.kv_tokens < 0 || (options.kv_tokens > 0 && options.kv_tokens < asked + source)) {
     throw UsageError("--kv-tokens " + std::to_string(options.kv_tokens) +

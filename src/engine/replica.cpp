@@ -131,7 +131,7 @@ void Replica::check_slots(int32_t beams) const {
 
 std::string Replica::room_advice() const {
   const EngineInfo& info = model_.info;
-  if (info.context == info.max_context) return "shorten the prompt, since the model has no more";
+  if (info.context == info.max_context) return "shorten the prompt, since " + info.context_end;
   return "shorten the prompt or give a larger " + context_option_ + " (the model's is " +
          std::to_string(info.max_context) + ")";
 }

@@ -17,14 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether the open file is still the one of that name: its last holder may have removed it.
-bool is_named(int fd, const fs::path& path) {
-  struct stat opened = {};
-  struct stat named = {};
-  return ::fstat(fd, &opened) == 0 && ::stat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
 // An empty regular file, as a lock is; anything else is somebody's own file.
 bool can_be_lock(int fd) {
   struct stat opened = {};
@@ -32,6 +24,13 @@ bool can_be_lock(int fd) {
 }
 
 }  // namespace
+
+bool has_name(int fd, const fs::path& path) {
+  struct stat opened = {};
+  struct stat named = {};
+  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
 
 std::optional<FileLock> FileLock::take(const fs::path& path) {
   constexpr const char* kSuffix = ".lock";
@@ -58,7 +57,7 @@ std::optional<FileLock> FileLock::take(const fs::path& path) {
                   "name another file");
     }
     const int reason = ::flock(fd, LOCK_EX | LOCK_NB) == 0 ? 0 : errno;
-    if (reason == 0 && is_named(fd, lock_path)) return FileLock(std::move(lock_path), fd);
+    if (reason == 0 && has_name(fd, lock_path)) return FileLock(std::move(lock_path), fd);
     ::close(fd);
     if (reason == EWOULDBLOCK) return std::nullopt;
     if (reason != 0 && reason != EINTR) {
@@ -73,7 +72,7 @@ FileLock::FileLock(FileLock&& other) noexcept
 FileLock::~FileLock() {
   if (fd_ < 0) return;
   // Before it is given up, so that nobody else's is removed.
-  if (can_be_lock(fd_) && is_named(fd_, lock_path_)) ::unlink(lock_path_.c_str());
+  if (can_be_lock(fd_) && has_name(fd_, lock_path_)) ::unlink(lock_path_.c_str());
   ::close(fd_);
 }
 

@@ -7,6 +7,10 @@
 
 namespace faststream {
 
+/// Whether the open file is still the one of that name. Where whoever holds a file's lock may
+/// remove it, the name that it was opened by may be gone, or another's, before the lock is taken.
+bool has_name(int fd, const std::filesystem::path& path);
+
 /// Holds a file against everybody else who asks with a FileLock, by the file of the same name with
 /// ".lock" beside it: the file itself may be replaced or not be there yet. Symbolic links are
 /// followed first, so all names of a file share a lock. The system takes the lock from a process

@@ -1,9 +1,11 @@
 #include "support/partial_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
@@ -13,12 +15,34 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/file_lock.h"
 #include "support/follow_links.h"
 #include "support/progress.h"
 
 namespace faststream {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::string_view kPartial = ".partial-";
+
+// As much of a name as leaves room for what stands behind it.
+std::string with_suffix(const std::string& name, const std::string& suffix) {
+  return name.substr(0, NAME_MAX - suffix.size()) + suffix;
+}
+
+// Whether a file is one that is made for `target`.
+bool is_partial_of(const std::string& name, const std::string& target) {
+  const size_t at = name.rfind(kPartial);
+  if (at == std::string::npos) return false;
+  const std::string_view number = std::string_view(name).substr(at + kPartial.size());
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  return !number.empty() && std::ranges::all_of(number, is_digit) &&
+         name == with_suffix(target, name.substr(at));
+}
+
+}  // namespace
 
 PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
     : path_(std::move(path)), target_(follow_links(path_)), bytes_(bytes), overwrite_(overwrite) {
@@ -31,32 +55,56 @@ PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
   if (exists && !S_ISREG(old.st_mode)) {
     throw Error(path_.string() + ": is not a regular file and cannot be replaced");
   }
+  remove_dead();
   create(exists ? S_IRUSR | S_IWUSR : 0666);
   try {
     if (exists) take_owner_and_mode(old);
     reserve();
   } catch (...) {  // no destructor will run
-    ::close(fd_);
-    ::unlink(partial_.c_str());
+    remove();
     throw;
   }
 }
 
-// Under a name that nobody has: processes in containers have the same numbers.
-void PartialFile::create(mode_t mode) {
-  for (int64_t number = ::getpid(); fd_ < 0; ++number) {
-    const std::string suffix = ".partial-" + std::to_string(number);
-    partial_ = target_;
-    partial_.replace_filename(target_.filename().string().substr(0, NAME_MAX - suffix.size()) +
-                              suffix);
-    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (fd_ < 0 && errno != EEXIST) fail("create the file", errno);
+// Whoever holds the lock of what has a name may remove it, and nobody else does. Where a file
+// cannot be locked nothing is removed.
+void PartialFile::remove_dead() const {
+  const fs::path folder = target_.has_parent_path() ? target_.parent_path() : fs::path(".");
+  const std::string name = target_.filename().string();
+  std::error_code unreadable;  // whoever creates a file there says what is wrong
+  fs::directory_iterator entries(folder, unreadable);
+  for (; !unreadable && entries != fs::directory_iterator(); entries.increment(unreadable)) {
+    const fs::path& path = entries->path();
+    std::error_code gone;
+    if (!is_partial_of(path.filename().string(), name) || !entries->is_regular_file(gone)) continue;
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0 && has_name(fd, path)) ::unlink(path.c_str());
+    ::close(fd);
   }
 }
 
-PartialFile::~PartialFile() {
-  if (fd_ >= 0) ::close(fd_);
+// Under a name that nobody has: processes in containers have the same numbers. Before its lock is
+// taken another process may take it for a dead one's, and remove it.
+void PartialFile::create(mode_t mode) {
+  for (int64_t number = ::getpid(); fd_ < 0; ++number) {
+    partial_ = target_;
+    partial_.replace_filename(
+        with_suffix(target_.filename().string(), std::string(kPartial) + std::to_string(number)));
+    fd_ = ::open(partial_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (fd_ < 0 && errno != EEXIST) fail("create the file", errno);
+    if (fd_ < 0) continue;
+    const bool is_taken = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (is_taken || !has_name(fd_, partial_)) ::close(std::exchange(fd_, -1));
+  }
+}
+
+PartialFile::~PartialFile() { remove(); }
+
+// The name first, while its lock is held.
+void PartialFile::remove() {
   if (!partial_.empty()) ::unlink(partial_.c_str());
+  if (fd_ >= 0) ::close(fd_);
 }
 
 void PartialFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
@@ -73,9 +121,11 @@ void PartialFile::commit() {
   while (::fsync(fd_) != 0) {
     if (errno != EINTR) fail("sync", errno);
   }
-  if (::close(std::exchange(fd_, -1)) != 0) fail("close", errno);
+  const int written = std::exchange(fd_, ::dup(fd_));  // which holds the lock until it is renamed
+  if (::close(written) != 0) fail("close", errno);
   rename_into_place();
   partial_.clear();
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   sync_folder();
 }
 

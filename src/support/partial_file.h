@@ -14,8 +14,10 @@ namespace faststream {
 
 /// A file in the making. It appears under its name only when commit() returns; until then it is
 /// `path` + ".partial-N" beside it, which the destructor removes; N is the process's number, or the
-/// next that is free. A symbolic link stays one: what it leads to is written. A file that is
-/// replaced leaves its permissions and, where that is allowed, its owner to the new one.
+/// next that is free. What a process that was killed left on its way to the same name is removed
+/// first: nobody holds its lock (flock) any more. A symbolic link stays one: what it leads to is
+/// written. A file that is replaced leaves its permissions and, where that is allowed, its owner to
+/// the new one.
 class PartialFile {
  public:
   /// Takes room for `bytes` on the disk. Throws Error, naming the file, when it cannot be created,
@@ -34,10 +36,12 @@ class PartialFile {
  private:
   [[noreturn]] void fail(const std::string& action, int reason) const;
   [[noreturn]] void fail_exists() const;
+  void remove_dead() const;
   void create(mode_t mode);
   void take_owner_and_mode(const struct stat& old) const;
   void reserve() const;
   void rename_into_place();
+  void remove();
   void sync_folder() const;
 
   std::filesystem::path path_;    // as the caller names it

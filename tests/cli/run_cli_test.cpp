@@ -66,6 +66,34 @@ TEST(RunCli, AnswersFollowARule) {
   expect_refusal(run({"--regex", "a", "--beams", "2"}), 2, "beam");
 }
 
+// Of these an indexer, which is left out, would choose what tokens attend to.
+TEST(RunCli, SaysWhyAModelWithSparseAttentionTakesNoLongerTexts) {
+  const TemporaryFolder folder;
+  const std::string why =
+      "this version does not know the sparse attention that the model has for longer texts";
+  for (const char* name : {"deepseek_v32", "glm_moe_dsa"}) {
+    const std::string model = folder / name;
+    convert_golden(std::string("families/") + name, model);
+    const auto run = [&](const std::string& prompt, std::vector<std::string> more) {
+      std::vector<std::string> args = {"faststream-run", "-m",  model,    "-p", prompt,
+                                       "--device",       "cpu", "--temp", "0"};
+      args.insert(args.end(), more.begin(), more.end());
+      return run_program(args);
+    };
+    expect_refusal(run("a", {"--context", "81"}), 2,
+                   "the model takes 1 to 80 tokens, since " + why);
+    const ProgramResult long_prompt = run(std::string(500, 'a'), {});
+    expect_refusal(long_prompt, 1, "only 80; shorten the prompt, since " + why);
+    const ProgramResult to_the_end = run("a", {"-n", "200", "--ignore-eos"});
+    EXPECT_EQ(to_the_end.exit_code, 0) << to_the_end.err;
+    EXPECT_NE(to_the_end.err.find("the context of 80 tokens is full, and " + why),
+              std::string::npos)
+        << to_the_end.err;
+    const ProgramResult shown = run_program({"faststream-convert", "--show", model});
+    EXPECT_NE(shown.out.find("context 80, since " + why), std::string::npos) << shown.out;
+  }
+}
+
 class StoriesOn : public DeviceTest {
  protected:
   void SetUp() override {

@@ -115,6 +115,15 @@ inline ProgramResult run_program(const std::vector<std::string>& args,
   return result;
 }
 
+/// Converts a checkpoint without a tokenizer of its own, by its path in tests/golden/.
+inline void convert_golden(const std::string& checkpoint, const std::string& output) {
+  const std::string golden = std::string(std::getenv("FASTSTREAM_TEST_DATA")) + "/golden/";
+  const ProgramResult result =
+      run_program({"faststream-convert", golden + checkpoint, "--tokenizer",
+                   golden + "gqa/tokenizer.model", "-o", output, "--force", "--quiet"});
+  if (result.exit_code != 0) throw std::runtime_error(result.err);
+}
+
 /// An open file.
 class Descriptor {
  public:

@@ -257,6 +257,21 @@ TEST(Serve, GivesVectorsAndRankings) {
             "query");
 }
 
+TEST(Serve, SaysWhyAModelWithSparseAttentionTakesNoLongerTexts) {
+  const auto model = scratch_folder() / "serve-sparse.bin";
+  convert_golden("families/deepseek_v32", model);
+  const Server serving({"-m", "sparse=" + model.string()});
+  const HttpAnswer answer = serving.post(
+      "/v1/completions", json({{"model", "sparse"}, {"prompt", std::string(500, 'a')}}).dump());
+  const std::string message = refusal(answer);
+  EXPECT_NE(message.find("prompt: the prompt has"), std::string::npos) << message;
+  EXPECT_NE(message.find("this version does not know the sparse attention that the model has for "
+                         "longer texts"),
+            std::string::npos)
+      << message;
+  EXPECT_EQ(answer.json().at("error").at("code"), "context_length_exceeded");
+}
+
 TEST(Serve, ListsItsModels) {
   EXPECT_EQ(server().get("/v1/models").json().at("data").at(0).at("id"), "demo");
   EXPECT_EQ(server().get("/v1/models/demo").json().at("object"), "model");

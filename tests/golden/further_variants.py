@@ -70,6 +70,15 @@ def without_wrapper(tensors, config):
     return plain, {**config["text_config"], "architectures": ["Gemma3nForCausalLM"]}
 
 
+def style_modernbert(config):
+    """As released: how often a layer has no window, and the ropes' bases."""
+    config["global_attn_every_n_layers"] = 3
+    rope = config.pop("rope_parameters")
+    config.pop("layer_types")
+    return config | {"global_rope_theta": rope["full_attention"]["rope_theta"],
+                     "local_rope_theta": rope["sliding_attention"]["rope_theta"]}
+
+
 GRANITE = {"embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.6, "logits_scaling": 2.5,
            "attention_bias": True}
 LATENT = {"num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8,
@@ -176,4 +185,19 @@ VARIANTS = [
                                       "patch_size": 4, "out_hidden_size": 36, "num_position_embeddings": 16,
                                       "deepstack_visual_indexes": [0]}},
             unused=("*visual.*",)),
+    Variant("gemma3n_released", "four streams, inputs of layers for all ids, no biases", "gemma3n_text",
+            {**GEMMA3N, "altup_num_inputs": 4, "vocab_size_per_layer_input": BASE["vocab_size"],
+             "num_hidden_layers": 4, "intermediate_size": [44, 44, 52, 52],
+             "layer_types": ["sliding_attention", "full_attention"] * 2,
+             "activation_sparsity_pattern": [0.5, 0.3, 0.0, 0.0]}),
+    Variant("minicpm3_released", "the multipliers of the release, no biases", "minicpm3", {**LATENT, "v_head_dim": 12}),
+    Variant("modernbert_decoder", "ModernBERT's layers, windows with a rope of their own, a product and a norm before "
+            "the output, biases, tied", "modernbert-decoder",
+            {"num_hidden_layers": 3, "local_attention": 48, "layer_types": ["full_attention"] + ["sliding_attention"] * 2,
+             "attention_bias": True, "mlp_bias": True, "norm_bias": True, "classifier_bias": True, "rope_parameters": {
+                 "full_attention": {"rope_type": "default", "rope_theta": 1000.0},
+                 "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}),
+    Variant("modernbert_decoder_released", "without biases, config.json as released", "modernbert-decoder",
+            {"num_hidden_layers": 4, "local_attention": 49, "classifier_activation": "silu", "decoder_bias": False,
+             "tie_word_embeddings": False}, style=style_modernbert),
 ]

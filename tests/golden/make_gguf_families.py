@@ -32,8 +32,13 @@ STORED = [
     "llama4_text", "olmo", "gpt_bigcode", "phi", "afmoe", "qwen", "bailing_moe", "bailing_moe_v2",
     "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "cohere2_moe", "mellum", "deepseek_v32",
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
-    "mistral4", "mimo_v2_flash", "kimi_linear",
+    "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
+    "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu", "nemotron_h_dense",
 ]
+# Weights that the converter multiplies are in float32, lest they be rounded.
+IN_FLOAT32 = {"falcon_h1_released"}
+# Whose config.json Transformers would complete by numbers of experts.
+AS_IT_IS = {"nemotron_h_dense"}
 
 
 def permuted(weight, heads):
@@ -65,12 +70,35 @@ def use_sigmoid(config):
     config["scoring_func"] = "sigmoid"
 
 
+def use_names_of_minimax(config):
+    """Those of releases; attention that is not linear rotates whole heads."""
+    config.update(architectures=["MiniMaxText01ForCausalLM"], rotary_dim=config["head_dim"])
+    for name, branch in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp")):
+        for factor in ("alpha", "beta"):
+            config[f"layernorm_{name}_{factor}"] = config[f"{branch}_{factor}_factor"]
+
+
+def use_pattern_of_nemotron(config):
+    """That of releases, which say nothing of experts."""
+    letters = {"linear_attention": "M", "mlp": "-", "full_attention": "*"}
+    for number in ("num_experts_per_tok", "n_routed_experts", "n_shared_experts", "n_group", "topk_group"):
+        config.pop(number)
+    config.update(mamba_d_head=config["mamba_head_dim"],
+                  hybrid_override_pattern="".join(letters[name] for name in config.pop("layers_block_type")),
+                  num_hidden_layers=5)
+
+
+def say_what_rotates(config):
+    config["no_rope_layers"] = [int(theta != 0) for theta in config["layer_rope_theta"]]
+
+
 # What the converter looks for in config.json and does not find in what Transformers 5 writes.
 CHANGES = {
     "granitemoehybrid": use_older_names_of_layers,
     "granitemoehybrid_dense": use_older_names_of_layers,
     "bamba": lambda config: config.update(attn_rotary_emb=6),
     "nemotron_h": lambda config: config.update(mamba_d_head=config["mamba_head_dim"]),
+    "nemotron_h_dense": use_pattern_of_nemotron,
     "hunyuan_v1_dense": use_plain_rope,
     "hunyuan_v1_moe": name_experts_of_layers,
     "glm4_moe": lambda config: config.update(num_nextn_predict_layers=1),
@@ -84,6 +112,10 @@ CHANGES = {
     "phimoe": lambda config: config.update(architectures=["PhiMoEForCausalLM"]),
     "mimo_v2_flash": lambda config: config.update(topk_method="noaux_tc", rope_parameters={
         "rope_theta": config["rope_theta"], "partial_rotary_factor": config["partial_rotary_factor"]}),
+    "minimax_released": use_names_of_minimax,
+    "falcon_h1_released": lambda config: config.update(
+        head_dim=config["hidden_size"] // config["num_attention_heads"]),
+    "granite_swa": say_what_rotates,
     "mpt": lambda config: config.update(architectures=["MPTForCausalLM"]),
     "mistral4": lambda config: config.update(architectures=["Mistral3ForConditionalGeneration"]),
 }
@@ -93,6 +125,10 @@ METADATA = {
     "gpt_bigcode": {"add_feed_forward_length": 44},
     "phi": {"add_feed_forward_length": 44, "add_head_count_kv": 1},
     "granitemoehybrid_dense": {"add_rope_scaling_finetuned": True},
+}
+# What it could write and does not.
+ADDED = {
+    "lfm2_moe": {"add_expert_weights_scale": 1.5},
 }
 # Where the checkpoint says what metadata cannot: the logits differ.
 OTHER_LOGITS = {
@@ -105,6 +141,11 @@ OTHER_LOGITS = {
     "mpt": "a scale of scores of its own",
     "kimi_linear": "groups of experts, which the released models lack",
     "mellum": "weights of experts that are not normalized",
+    "granite_swa": "several bases of rotations",
+}
+# Where the converter folds into weights what the description has beside them; the logits are the same.
+OTHER_TENSORS = {
+    "falcon_h1_released": ["embedding", "attention_qkv", "output_norm", "output"],
 }
 
 
@@ -118,6 +159,9 @@ def llama_cpp_model(base, config, folder, writer_of_tokenizer, gguf):
 
         def set_vocab(self):
             writer_of_tokenizer(self.gguf_writer, folder / "tokenizer.model", config)
+
+        def _get_suppress_tokens(self):  # which needs a tokenizer of the release
+            return None
 
         def map_tensor_name(self, name, try_suffixes=(".weight", ".bias")):
             try:
@@ -144,6 +188,11 @@ def llama_cpp_model(base, config, folder, writer_of_tokenizer, gguf):
             if base.__name__.startswith("Cohere2") and name.endswith(".bias"):  # refused as not zero
                 yield self.map_tensor_name(name), data
                 return
+            if base.__name__ == "LFM2Model" and name.endswith("conv.conv.bias"):  # taken for weights
+                yield self.map_tensor_name(name), data
+                return
+            if name.endswith(("slope_rate", "_decay")):  # tables, which releases lack
+                return
             yield from super().modify_tensors(data, name, bid)
 
     return Model
@@ -166,13 +215,17 @@ def write(name, out, modules, make_tokenizer):
         text["vocab_size"] = text.get("vocab_size") or text["padded_vocab_size"]
         model = llama_cpp_model(base, text, folder, make_tokenizer, gguf)
         model.no_mtp = not has_heads(folder / "model.safetensors") and base.supports_mtp_export
-        instance = model(folder, gguf.LlamaFileType.MOSTLY_BF16, out / f"{name}.gguf")
+        kind = gguf.LlamaFileType.ALL_F32 if name in IN_FLOAT32 else gguf.LlamaFileType.MOSTLY_BF16
+        given = {"hparams": config} if name in AS_IT_IS else {}
+        instance = model(folder, kind, out / f"{name}.gguf", **given)
         if hasattr(instance, "impl"):  # of another class, which has a vocabulary of its own
             instance.impl.set_vocab = lambda: make_tokenizer(
                 instance.impl.gguf_writer, folder / "tokenizer.model", text)
         for method, value in METADATA.get(name, {}).items():
             add = getattr(instance.gguf_writer, method)
             setattr(instance.gguf_writer, method, lambda _, add=add, value=value: add(value))
+        for method, value in ADDED.get(name, {}).items():
+            getattr(instance.gguf_writer, method)(value)
         instance.write()
     return gguf.GGUFReader(out / f"{name}.gguf").get_field("general.architecture").contents()
 
@@ -224,7 +277,8 @@ def main():
     known.write_text(json.dumps({
         "made_by": "tests/golden/make_gguf_families.py",
         "variants": [{"name": name, "architecture": variants[name],
-                      "other_logits": OTHER_LOGITS.get(name, "")} for name in variants]},
+                      "other_logits": OTHER_LOGITS.get(name, ""),
+                      "other_tensors": OTHER_TENSORS.get(name, [])} for name in variants]},
         indent=2) + "\n")
 
 

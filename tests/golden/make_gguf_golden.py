@@ -10,7 +10,6 @@ TYPE.blocks     blocks of the element type, random but for their scales
 TYPE.f32        float32: what gguf.quants.dequantize makes of them
 gqa-*.gguf      the checkpoint "gqa" in float32, in two parts
 rope_llama3_q8_0.gguf   the checkpoint "rope_llama3", its matrices in Q8_0
-lfm2moe.gguf    the checkpoint "families/lfm2_moe" in bfloat16
 """
 
 import json
@@ -22,7 +21,6 @@ import numpy
 import sentencepiece
 from gguf import GGMLQuantizationType as Type
 from safetensors.numpy import load_file
-from safetensors.torch import load_file as load_torch_file
 
 HERE = Path(__file__).resolve().parent
 OUT = HERE / "gguf"
@@ -143,61 +141,6 @@ def write_model(variant, path, kind, **split):
     writer.close()
 
 
-def joined_experts(tensors):
-    """The experts' matrices of a layer in one tensor [experts, rows, columns]."""
-    joined = {}
-    for name, weight in tensors.items():
-        before, _, expert = name.partition(".experts.")
-        if expert:
-            joined.setdefault(f"{before}.experts.{expert.split('.', 1)[1]}", []).append(weight)
-        else:
-            joined[name] = weight
-    return {name: numpy.stack(weight) if isinstance(weight, list) else weight
-            for name, weight in joined.items()}
-
-
-def write_lfm2moe(path):
-    folder = HERE / "families" / "lfm2_moe"
-    config = json.loads((folder / "config.json").read_text())
-    n_layers = config["num_hidden_layers"]
-    writer = gguf.GGUFWriter(path, "lfm2moe")
-    writer.add_block_count(n_layers)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv([config["num_key_value_heads"] if kind == "full_attention" else 0
-                              for kind in config["layer_types"]])
-    writer.add_layer_norm_rms_eps(config["norm_eps"])
-    writer.add_rope_freq_base(config["rope_parameters"]["rope_theta"])
-    writer.add_shortconv_l_cache(config["conv_L_cache"])
-    writer.add_leading_dense_block_count(config["num_dense_layers"])
-    writer.add_expert_count(config["num_experts"])
-    writer.add_expert_used_count(config["num_experts_per_tok"])
-    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
-    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
-    writer.add_expert_weights_scale(config["routed_scaling_factor"])
-    add_tokenizer(writer, HERE / "gqa" / "tokenizer.model", config)
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LFM2MOE, n_layers)
-    tensors = {name: weight.float().numpy()
-               for name, weight in load_torch_file(folder / "model.safetensors").items()}
-    for name, weight in joined_experts(tensors).items():
-        if name.endswith("conv.conv.weight"):
-            weight = weight.squeeze(1)
-        name = name.removeprefix("model.") if ".experts." in name else name
-        name = name.replace(".expert_bias", ".expert_bias.bias")
-        name = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if weight.ndim > 1:
-            kind = Type.BF16
-            writer.add_tensor(name, gguf.quants.quantize(weight, kind), raw_dtype=kind)
-        else:
-            writer.add_tensor(name, weight)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def main():
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir()
@@ -207,7 +150,6 @@ def main():
             make_blocks(kind, generator)
     write_model("gqa", OUT / "gqa.gguf", Type.F32, split_max_tensors=16)
     write_model("rope_llama3", OUT / "rope_llama3_q8_0.gguf", Type.Q8_0)
-    write_lfm2moe(OUT / "lfm2moe.gguf")
 
 
 if __name__ == "__main__":

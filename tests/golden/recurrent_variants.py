@@ -63,6 +63,8 @@ def with_exact_decays(tensors):
     return tables
 
 
+MINIMAX = {"num_hidden_layers": 3, "head_dim": 12, "num_local_experts": 3, "block_size": 16, "intermediate_size": 20,
+           "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
 ZAMBA = {"hidden_size": 30, "num_hidden_layers": 3, "num_key_value_heads": 3,
          "layers_block_type": ["hybrid", "hybrid", "hybrid"], "adapter_rank": 5, "n_mamba_heads": 6,
          "mamba_d_state": 10, "mamba_ngroups": 2, "mamba_expand": 2, "chunk_size": 16, "time_step_min": 0.2,
@@ -228,10 +230,7 @@ LATER_VARIANTS = [
              "first_k_dense_replace": 9},
             prompt=LONG),
     Variant("minimax", "lightning attention and attention, what branches add to is normed, with factors",
-            config={"num_hidden_layers": 3, "head_dim": 12, "num_local_experts": 3, "block_size": 16,
-                    "intermediate_size": 20,
-                    "layer_types": ["linear_attention", "full_attention", "linear_attention"],
-                    "full_attn_alpha_factor": 3.5, "full_attn_beta_factor": 1.2,
+            config={**MINIMAX, "full_attn_alpha_factor": 3.5, "full_attn_beta_factor": 1.2,
                     "linear_attn_alpha_factor": 2.5, "linear_attn_beta_factor": 0.8,
                     "mlp_alpha_factor": 3.0, "mlp_beta_factor": 1.1, "rms_norm_eps": 1e-3},
             prompt=LONG, rename=with_exact_decays),
@@ -242,4 +241,14 @@ LATER_VARIANTS = [
             {**ZAMBA, "num_mem_blocks": 1, "layers_block_type": ["linear_attention", "hybrid", "hybrid"],
              "num_key_value_heads": 1},
             prompt=LONG, style=older_zamba, rename=calm_zamba),
+    Variant("falcon_h1_released", "without biases; gates before the norm of sums", "falcon_h1",
+            {**STATE_SPACE, "mamba_d_ssm": 72, "mamba_rms_norm": True, "mamba_norm_before_gate": False,
+             **FALCON_H1}, prompt=LONG),
+    Variant("minimax_released", "one factor of what all branches add to", "minimax",
+            {**MINIMAX, "full_attn_alpha_factor": 3.5, "linear_attn_alpha_factor": 3.5, "mlp_alpha_factor": 3.5},
+            prompt=LONG, rename=with_exact_decays),
+    Variant("nemotron_h_dense", "each layer a mixer or a feed-forward", "nemotron_h", {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
+        "mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 16,
+        "head_dim": 20, "num_nextn_predict_layers": 0}, prompt=LONG),
 ]

@@ -10,6 +10,8 @@ int64_t EngineAnswerer::context() const { return engine_->info().context; }
 
 int64_t EngineAnswerer::max_context() const { return engine_->info().max_context; }
 
+std::string EngineAnswerer::context_end() const { return engine_->info().context_end; }
+
 int64_t EngineAnswerer::count_tokens(const ChatPrompt& prompt) const {
   return static_cast<int64_t>(engine_->tokenize(prompt, parse_special_).size());
 }

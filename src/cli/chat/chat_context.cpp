@@ -39,7 +39,7 @@ size_t fit_context(const Answerer& answerer, const Conversation& conversation, s
     throw Error("the message is too long: with the system prompt it has " + std::to_string(least) +
                 " tokens, and the context only " + std::to_string(context) + "; shorten it" +
                 (context == answerer.max_context()
-                     ? ", since the model has no more"
+                     ? ", since " + answerer.context_end()
                      : " or start with a larger --context (the model's is " +
                            std::to_string(answerer.max_context()) + ")"));
   }

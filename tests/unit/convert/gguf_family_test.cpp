@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <optional>
 
 #include "convert/gguf/gguf_file.h"
 #include "unit/convert/gguf_files.h"
@@ -222,13 +224,95 @@ TEST_F(GgufFamily, FoldsTheScalingsOfGraniteAndRefusesOthers) {
   EXPECT_TRUE(says(error(), "qwen3.attention.scale", "not supported"));
 }
 
+TEST_F(GgufFamily, GraniteWithWindowsMayHaveLayersWithoutRotation) {
+  begin("granite_swa");
+  set("attention.sliding_window", 8U);
+  EXPECT_TRUE(says(error(), "granite_swa.attention.sliding_window_pattern", "missing"));
+  const std::string pattern = "granite_swa.attention.sliding_window_pattern";
+  const std::string rotated = "granite_swa.attention.rope_pattern";
+  gguf_.add_array<uint8_t>(pattern, GgufType::boolean, {0, 1, 1, 0, 1, 1});
+  gguf_.add_array<uint8_t>(rotated, GgufType::boolean, {1, 1, 0, 0, 1, 1});
+  tensor("blk.0.attn_sinks.weight", {4});
+  const ModelConfig config = describe().config;
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{0, 8, 8, 0, 8, 8}));
+  for (const int64_t n : {0, 1, 4, 5}) EXPECT_TRUE(config.layer(n).attention().rope) << n;
+  for (const int64_t n : {2, 3}) EXPECT_FALSE(config.layer(n).attention().rope) << n;
+  EXPECT_TRUE(config.layer(0).attention().sinks);
+  gguf_.add_array<uint8_t>(rotated, GgufType::boolean, {1, 1});
+  EXPECT_TRUE(says(error(), rotated, "not an entry for each layer"));
+}
+
+TEST_F(GgufFamily, SharedExpertsMayHaveTheirGatesInOneTensor) {
+  begin("granitemoe");
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  tensor("blk.0.ffn_up_shexp.weight", {24, 16});
+  tensor("blk.0.ffn_down_shexp.weight", {16, 12});
+  const GgufFamilyModel model = describe();
+  ASSERT_TRUE(model.config.layer(0).experts);
+  EXPECT_EQ(model.config.layer(0).experts->shared.size, 12);
+  EXPECT_TRUE(model.config.layer(0).experts->shared.gated);
+  EXPECT_EQ(model.modules.shared_gate_up, std::vector<std::string>{"ffn_up_shexp"});
+}
+
+TEST_F(GgufFamily, Gemma3nHasFewGatesWhereACutoffIsFinite) {
+  begin("gemma3n");
+  set("attention.sliding_window", 8U);
+  set("embedding_length_per_layer_input", 4U);
+  set("altup.num_inputs", 3U);
+  tensor("blk.0.laurel_l.weight", {5, 16});
+  const auto cutoffs = [&] {
+    std::vector<std::optional<float>> all;
+    const ModelConfig config = describe().config;
+    for (int64_t n = 0; n < config.n_layers(); ++n) all.push_back(config.layer(n).ffn.cutoff);
+    return all;
+  };
+  EXPECT_EQ(cutoffs(), std::vector(6, std::optional(1.6448534F))) << "nothing is said";
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  gguf_.add_array<float>("gemma3n.activation_sparsity_scale", GgufType::f32,
+                         {1.5F, 0.0F, kNone, kNone, kNone, 0.5F});
+  EXPECT_EQ(cutoffs(), (std::vector<std::optional<float>>{1.5F, 0.0F, {}, {}, {}, 0.5F}));
+  const ModelConfig config = describe().config;
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{8, 8, 8, 8, 0, 8}));
+  EXPECT_EQ(config.altup.streams, 3);
+  EXPECT_EQ(config.layer(0).laurel.rank, 5);
+  EXPECT_EQ(config.output.soft_cap, 30);
+  gguf_.add_array<float>("gemma3n.activation_sparsity_scale", GgufType::f32, {1.5F});
+  EXPECT_TRUE(says(error(), "gemma3n.activation_sparsity_scale", "not a number for each layer"));
+  gguf_.add_array<float>("gemma3n.activation_sparsity_scale", GgufType::f32,
+                         {1.5F, std::nanf(""), kNone, kNone, kNone, 0.5F});
+  EXPECT_TRUE(says(error(), "gemma3n.activation_sparsity_scale", "no number"));
+  set("altup.active_idx", 1U);
+  EXPECT_TRUE(says(error(), "gemma3n.altup.active_idx", "not supported"));
+}
+
+TEST_F(GgufFamily, MiniMaxScalesWhatItsBranchesAddTo) {
+  begin("minimax-01");
+  set("residual_scale", 4.0F);
+  EXPECT_TRUE(says(error(), "minimax-01.expert_count", "missing"));
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  for (const int n : {0, 1, 2, 4, 5}) {
+    tensor("blk." + std::to_string(n) + ".attn_qkv.weight", {48, 16});
+  }
+  tensor("blk.3.attn_q.weight", {16, 16});
+  const ModelConfig config = describe().config;
+  EXPECT_TRUE(config.layer(3).find<AttentionConfig>());
+  EXPECT_TRUE(config.layer(4).find<LinearAttentionConfig>());
+  EXPECT_FLOAT_EQ(config.layer(0).mixer_norms.stream.eps, 1e-5F / 16);
+  EXPECT_EQ(config.embedding.norm.kind, NormKind::rms);
+  set("residual_scale", 0.0F);
+  EXPECT_TRUE(says(error(), "minimax-01.residual_scale", "not above 0"));
+}
+
 TEST_F(GgufFamily, ReadsTheTwoTablesOfLongrope) {
   begin("phi3");
   set("rope.scaling.attn_factor", 1.19F);
   gguf_.floats("rope_factors_short.weight", {2}, {1, 2});
   EXPECT_TRUE(says(error(), "rope_factors_long.weight"));
   gguf_.floats("rope_factors_long.weight", {2}, {4, 8});
-  EXPECT_TRUE(says(error(), "original_context_length", "missing"));
+  EXPECT_EQ(describe().config.ropes[0].original_max_context, 64)
+      << "the context, as llama.cpp has it";
   set("rope.scaling.original_context_length", 32U);
   const RopeConfig rope = describe().config.ropes[0];
   const std::vector<float> plain = plain_frequencies(10000, 4);

@@ -35,6 +35,7 @@ TEST(ModelConfig, SurvivesJson) {
     EXPECT_EQ(again.layers, config.layers);
     EXPECT_EQ(again.layer_inputs, config.layer_inputs);
     EXPECT_EQ(again.pooling, config.pooling);
+    EXPECT_EQ(again.output, config.output);
     EXPECT_EQ(config_to_json(again), json);
   }
 }
@@ -162,7 +163,23 @@ TEST(ModelConfig, RefusesContradictions) {
   const auto experts = [&](const std::function<void(ExpertsConfig&)>& damage) {
     return refused([&](ModelConfig& c) { damage(*c.layer_kinds[1].experts); });
   };
+  const auto dense = [&](const DenseConfig& before_output) {
+    return refused([&](ModelConfig& c) { c.output.dense = before_output; });
+  };
   EXPECT_FALSE(refused([](ModelConfig&) {}));
+  const int64_t hidden = rich_decoder().hidden;
+  EXPECT_FALSE(dense({.size = hidden, .bias = true, .activation = Activation::gelu}));
+  EXPECT_TRUE(dense({.size = hidden + 1, .norm = {}}));
+  EXPECT_TRUE(dense({.size = hidden, .norm = {.kind = NormKind::rms, .eps = -1}}));
+  const auto without_output = [&](int64_t dense_size) {
+    return refused([&](ModelConfig& c) {
+      c.output = {};
+      c.output.none = true;
+      c.output.dense.size = dense_size;
+    });
+  };
+  EXPECT_FALSE(without_output(0));
+  EXPECT_TRUE(without_output(hidden));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.n_kv_heads = 3; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 15; }));
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_dim = 4; })) << "the rope has 6";

@@ -23,6 +23,7 @@ inline ModelConfig small_decoder() {
 inline ModelConfig rich_decoder() {
   ModelConfig config = small_decoder();
   const NormConfig norm{.kind = NormKind::layer, .eps = 1e-3F, .bias = true};
+  config.context_end = ContextEnd::sparse_attention;
   config.embedding = {.multiplier = 2, .positions = 600, .offset = 2, .segments = 2, .norm = norm};
   config.layer_inputs = {.size = 12,
                          .multiplier = 3,
@@ -32,6 +33,8 @@ inline ModelConfig rich_decoder() {
                          .scaled = true};
   config.altup = {.streams = 3, .norm = norm};
   config.output = {.norm = norm, .tied = true, .bias = true, .soft_cap = 30};
+  config.output.dense = {
+      .size = config.hidden, .bias = true, .activation = Activation::gelu, .norm = norm};
   config.weight_format = WeightFormat::int8;
   config.formats = {{.tensor = TensorKind::ffn_down, .format = WeightFormat::f16},
                     {.tensor = TensorKind::ffn_down,

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <climits>
+#include <csignal>
+#include <optional>
 
 #include "unit/support/file_helpers.h"
 
@@ -84,8 +87,70 @@ TEST(PartialFile, SharesNothingWithAnotherOnItsWayToTheSameName) {
 TEST(PartialFile, TakesTheLongestNameThatAFileCanHave) {
   const TemporaryFolder folder;
   const std::string name(NAME_MAX, 'n');
+  write_bytes(folder / (name.substr(0, NAME_MAX - 11) + ".partial-12"), "left");
   write_file(folder / name, "text", false);
   EXPECT_EQ(read_bytes(folder / name), "text");
+  EXPECT_EQ(folder.entries(), 1U);
+}
+
+// Runs `action` in another process until that waits, and kills it.
+template <typename Action>
+void kill_after(const Action& action) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    action();
+    ::raise(SIGSTOP);
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, WUNTRACED), pid);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  ::kill(pid, SIGKILL);
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+}
+
+TEST(PartialFile, RemovesWhatAProcessThatWasKilledLeft) {
+  const TemporaryFolder folder;
+  std::optional<PartialFile> of_the_dead;
+  kill_after([&] { of_the_dead.emplace(folder / "f", 5, false); });
+  ASSERT_EQ(folder.entries(), 1U);
+  for (const char* other : {"f.partial-", "f.partial-1x", "g.partial-1", "ff.partial-1"}) {
+    write_bytes(folder / other, "another's");
+  }
+  std::filesystem::create_directory(folder / "f.partial-2");
+  std::filesystem::create_symlink("g.partial-1", folder / "f.partial-3");
+  write_bytes(folder / "f.partial-4", "left");
+  write_file(folder / "f", "new", false);
+  EXPECT_EQ(read_bytes(folder / "f"), "new");
+  EXPECT_EQ(folder.entries(), 7U) << "the new file, four and two that are none of its kind";
+  EXPECT_TRUE(std::filesystem::exists(folder / "g.partial-1"));
+}
+
+TEST(PartialFile, LeavesAloneWhatALiveProcessMakes) {
+  const TemporaryFolder folder;
+  int ready[2];
+  int go_on[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(go_on), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    char byte = 0;
+    PartialFile file(folder / "f", 5, true);
+    file.write_at(0, std::as_bytes(std::span("other", 5)));
+    const bool is_told = ::write(ready[1], &byte, 1) == 1 && ::read(go_on[0], &byte, 1) == 1;
+    file.commit();
+    ::_exit(is_told ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  write_file(folder / "f", "own", true);
+  EXPECT_EQ(read_bytes(folder / "f"), "own");
+  ASSERT_EQ(::write(go_on[1], &byte, 1), 1);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(read_bytes(folder / "f"), "other");
+  EXPECT_EQ(folder.entries(), 1U);
 }
 
 TEST(PartialFile, WritesWhatASymbolicLinkLeadsTo) {

@@ -30,6 +30,7 @@ class FakeAnswerer : public Answerer {
  public:
   [[nodiscard]] int64_t context() const override { return context_tokens; }
   [[nodiscard]] int64_t max_context() const override { return max_context_tokens; }
+  [[nodiscard]] std::string context_end() const override { return "the model has no more"; }
 
   [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override {
     ++n_counts;
