@@ -25,6 +25,10 @@
 // the products and norms behind that read it again; and experts' products are carried out before
 // what waits for the product before them, whose result is on its way meanwhile.
 //
+// Of several tokens, each of a sequence of its own, a tile is multiplied by all rows on the tensor
+// cores, and tokens attend one after the other, by different blocks. A further row costs its norm
+// and its rounding by every block, 7 us a layer, where another step would cost the weights.
+//
 // Every result has a place of its own in the step's memory, so no block waits for another to have
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What
