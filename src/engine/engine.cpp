@@ -8,10 +8,10 @@
 #include <future>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <utility>
 
 #include "engine/job.h"
+#include "engine/load_weights.h"
 #include "engine/local_replica.h"
 #include "engine/model_on_device.h"
 #include "engine/perplexity.h"
@@ -189,7 +189,7 @@ EngineStats Engine::Impl::stats() const {
 
 void Engine::Impl::stop() {
   stopping = true;
-  for (const auto& replica : replicas | std::views::reverse) replica->stop();
+  std::for_each(replicas.rbegin(), replicas.rend(), [](const auto& replica) { replica->stop(); });
 }
 
 Engine::Engine(const std::filesystem::path& model, const EngineOptions& options)

@@ -226,6 +226,38 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatWasKilled) {
   }
 }
 
+// It may be behind a cable that was cut.
+TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatIsNotHeardOf) {
+  const std::string input = file_with("silent-replica.jsonl", long_lines(60)).string();
+  const std::string output = new_output("silent-replica-output.jsonl");
+  BackgroundBatch batch(replicas_on(3, 3, batch_args(input, {"-o", output, "--slots", "3"})));
+  batch.wait_for_bytes(output, 1);
+  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
+  ASSERT_TRUE(process) << batch.errors();
+  kill(*process, SIGSTOP);
+  batch.wait();  // mpirun fails, as one has not ended by itself
+  EXPECT_EQ(read_file(output), run_batch(input).out);
+  EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s"),
+            std::string::npos)
+      << batch.errors();
+}
+
+TEST_F(RanksOnProcesses, EndWithOneSentenceWhereOneIsNotHeardOf) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const std::string input = file_with("silent-rank.jsonl", long_lines(60)).string();
+  const std::string output = new_output("silent-rank-output.jsonl");
+  BackgroundBatch batch(on_processes(2, batch_args(input, {"-t", "1", "-o", output})));
+  batch.wait_for_bytes(output, 1);
+  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
+  ASSERT_TRUE(process) << batch.errors();
+  kill(*process, SIGSTOP);
+  EXPECT_NE(batch.wait(), 0);
+  EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s; the same "
+                                "command with --resume goes on from here"),
+            std::string::npos)
+      << batch.errors();
+}
+
 TEST_F(ReplicasOnProcesses, EndAtInterruptsAndGoOn) {
   const std::string input = file_with("interrupted-replicas.jsonl", long_lines(60)).string();
   const ProgramResult whole = run_batch(input);
