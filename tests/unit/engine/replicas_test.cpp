@@ -110,11 +110,16 @@ TEST(Replicas, EndWhatOneFailsOnceItWasTold) {
   request.prompt = "the hell";
   request.ignore_eos = true;
   std::vector<std::promise<std::string>> errors(2);  // one of each replica
-  for (std::promise<std::string>& error : errors) {
+  std::vector<std::atomic<bool>> is_told(2);
+  for (size_t i = 0; i < 2; ++i) {
     engine.submit(
-        request,
-        {.on_delta = [&fails](const Delta&) { fails = true; },
-         .on_finish = [&error](const Result&, const std::string& why) { error.set_value(why); }});
+        request, {.on_delta =
+                      [&, i](const Delta&) {
+                        is_told[i] = true;
+                        fails = is_told[0] && is_told[1];
+                      },
+                  .on_finish = [&errors, i](const Result&,
+                                            const std::string& why) { errors[i].set_value(why); }});
   }
   int n_failed = 0;
   for (std::promise<std::string>& error : errors) {
