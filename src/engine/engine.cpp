@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "engine/job.h"
+#include "engine/load_weights.h"
+#include "engine/local_replica.h"
 #include "engine/model_on_device.h"
 #include "engine/perplexity.h"
 #include "engine/ranks.h"
+#include "engine/remote_replica.h"
 #include "engine/replica.h"
 #include "support/machine.h"
 #include "support/utf8.h"
@@ -73,8 +76,10 @@ std::vector<EngineOptions> options_of_replicas(const EngineOptions& options) {
 struct Engine::Impl {
   Impl(const std::filesystem::path& path, const EngineOptions& options);
 
-  /// For what is the same with all of them.
-  [[nodiscard]] Replica& first() const { return *replicas.front(); }
+  /// This process's, or the first of them, for what is the same with all replicas.
+  [[nodiscard]] LocalReplica& first() const {
+    return static_cast<LocalReplica&>(*replicas.front());
+  }
   /// The one that has least to do, of those whose device has failed no job if there are some.
   [[nodiscard]] Replica& next() const;
   RequestId submit(Request request, Callbacks callbacks);
@@ -94,19 +99,26 @@ struct Engine::Impl {
 Engine::Impl::Impl(const std::filesystem::path& path, const EngineOptions& options) {
   const std::vector<EngineOptions> all = options_of_replicas(options);
   Replica::Rescue rescue;
-  if (all.size() > 1) rescue = [this](Job& job) { return submit_again(job); };
+  if (all.size() + options.replica_links.size() > 1)
+    rescue = [this](Job& job) { return submit_again(job); };
   std::vector<std::future<std::unique_ptr<Replica>>> others;
+  const auto load = [&others](auto make) {
+    others.push_back(
+        std::async(std::launch::async, [make] { return std::unique_ptr<Replica>(make()); }));
+  };
   for (size_t i = 1; i < all.size(); ++i) {
-    others.push_back(std::async(std::launch::async, [&path, &own = all[i], &rescue] {
-      return std::make_unique<Replica>(path, own, rescue);
-    }));
+    load([&, &own = all[i]] { return std::make_unique<LocalReplica>(path, own, rescue); });
   }
-  replicas.push_back(std::make_unique<Replica>(path, all.front(), rescue));
+  for (MessageLink* link : options.replica_links) {
+    load([&, link] { return std::make_unique<RemoteReplica>(*link, path, options, rescue); });
+  }
+  replicas.push_back(std::make_unique<LocalReplica>(path, all.front(), rescue));
   for (auto& other : others) replicas.push_back(other.get());
 
   info = first().info();
   for (size_t i = 1; i < replicas.size(); ++i) {
     const EngineInfo& other = replicas[i]->info();
+    first().make_jobs_for(other);
     info.device += "; " + other.device;
     info.context = std::min(info.context, other.context);
     info.slots += other.slots;
@@ -119,7 +131,7 @@ Engine::Impl::Impl(const std::filesystem::path& path, const EngineOptions& optio
 
 Replica& Engine::Impl::next() const {
   // The others may have ended: stop() has this one do what callbacks submit.
-  if (stopping) return *replicas.back();
+  if (stopping) return first();
   const auto least = std::ranges::min_element(replicas, {}, [](const auto& replica) {
     return std::pair(replica->has_failed(), replica->n_unfinished());
   });
@@ -127,21 +139,21 @@ Replica& Engine::Impl::next() const {
 }
 
 RequestId Engine::Impl::submit(Request request, Callbacks callbacks) {
-  Replica& replica = next();
-  std::unique_ptr<Job> job = replica.make_job(std::move(request), replicas.size() > 1);
+  std::unique_ptr<Job> job = first().make_job(std::move(request), replicas.size() > 1);
   job->callbacks = std::move(callbacks);
   const RequestId id = job->id = next_id++;
-  replica.submit(std::move(job));
+  next().submit(std::move(job));
   return id;
 }
 
 Replica* Engine::Impl::submit_again(Job& failed) {
-  if (stopping || !failed.request || failed.first_token) return nullptr;
+  const bool was_told = failed.first_token && failed.callbacks.on_delta;
+  if (stopping || !failed.request || was_told) return nullptr;
   Replica& replica = next();
   if (replica.has_failed()) return nullptr;
   std::unique_ptr<Job> job;
   try {
-    job = replica.make_job(*std::move(failed.request), true);
+    job = first().make_job(*std::move(failed.request), true);
   } catch (const std::exception&) {
     return nullptr;
   }
@@ -177,7 +189,7 @@ EngineStats Engine::Impl::stats() const {
 
 void Engine::Impl::stop() {
   stopping = true;
-  for (const auto& replica : replicas) replica->stop();
+  std::for_each(replicas.rbegin(), replicas.rend(), [](const auto& replica) { replica->stop(); });
 }
 
 Engine::Engine(const std::filesystem::path& model, const EngineOptions& options)

@@ -131,15 +131,14 @@ Matrix DeviceExecutor::logits_memory() const {
   return rows.columns(0, config_.vocab);
 }
 
-// Where the output matrix takes longer to read than logits take to send. Products like tiles.
+// Products like tiles.
 int64_t DeviceExecutor::shared_columns() const {
   constexpr int64_t kTile = 64;
-  constexpr int64_t kMostBytes = int64_t{1} << 20;  // of a rank's logits
   const int64_t tiles = (config_.vocab + kTile - 1) / kTile;
   const int64_t each = (tiles + config_.rank.count - 1) / config_.rank.count * kTile;
   const bool all_have_some = (config_.rank.count - 1) * each < config_.vocab;
   const int64_t bytes = n_logits_ * each * static_cast<int64_t>(sizeof(float));
-  return config_.rank.count > 1 && all_have_some && bytes <= kMostBytes ? each : 0;
+  return config_.rank.count > 1 && all_have_some && bytes <= limits_.gathered_bytes ? each : 0;
 }
 
 void DeviceExecutor::multiply_logits() {

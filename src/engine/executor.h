@@ -26,6 +26,9 @@ struct RunnerLimits {
   /// Sequences that hold pages at a time: what memory layers with a window need follows. 0: any.
   int32_t sequences = 0;
   BatchLimits batch;
+  /// Of a rank's logits: where a step has no more, each rank multiplies its part of them, and rank
+  /// 0 gathers them; else rank 0 multiplies all.
+  int64_t gathered_bytes = int64_t{1} << 20;
   KvFormat kv = KvFormat::plain;  ///< of layers that take it: see kv_type_of()
 };
 

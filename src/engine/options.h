@@ -11,6 +11,7 @@
 namespace faststream {
 
 class Backend;
+class MessageLink;
 class RankLink;
 
 /// An adapter that runs beside a model.
@@ -31,6 +32,9 @@ struct EngineOptions {
   /// So many of the model, each with its part of the devices, and of a CPU of its threads: requests
   /// go to the one that has least to do.
   int32_t replicas = 1;
+  /// To other processes that have a replica each, of the same file (serve_replica()): requests go
+  /// to these, too. The engine must not outlive them.
+  std::vector<MessageLink*> replica_links = {};
   /// What ranks add up is of float32 throughout: slower, but texts depend less on their number.
   bool exact_sums = false;
   int64_t context = 0;  ///< tokens of prompt and answer; 0: the model's, or what memory allows

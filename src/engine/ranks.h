@@ -40,6 +40,7 @@ void follow_ranks(RankLink& link, const RankDevice& device);
 struct RankFigures {
   size_t free_bytes = 0;
   size_t weight_bytes = 0;
+  bool shares_memory = false;  ///< all ranks are of one machine's processors
 };
 
 /// Where a model runs, for who leads: on one device, by threads that follow the caller's, or by

@@ -1,33 +1,15 @@
-// A model on its devices, and the thread that runs it.
-//
-// Callers put jobs and cancellations into an inbox; the replica's thread takes them out between two
-// steps of its scheduler. Only that thread touches the scheduler, the runner and jobs in work.
+// A model that answers requests beside others of it: in this process (LocalReplica), or in another
+// (RemoteReplica).
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
-#include <string>
-#include <thread>
-#include <unordered_map>
 #include <vector>
 
-#include "engine/draft_model.h"
 #include "engine/engine.h"
 #include "engine/job.h"
-#include "engine/loaded_model.h"
-#include "engine/mtp_drafter.h"
-#include "engine/rule_cache.h"
-#include "engine/scheduler.h"
-#include "text/chat_template.h"
 
 namespace faststream {
 
@@ -38,120 +20,25 @@ class Replica {
   /// it now, and has its callbacks; null: there is none.
   using Rescue = std::function<Replica*(Job&)>;
 
-  /// Throws as Engine's constructor does.
-  Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue);
+  Replica() = default;
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
-  ~Replica() { stop(); }
+  virtual ~Replica() = default;
 
-  [[nodiscard]] const EngineInfo& info() const { return model_.info; }
-  [[nodiscard]] EngineStats stats() const;
-  [[nodiscard]] const Tokenizer& tokenizer() const { return *model_.tokenizer; }
-  [[nodiscard]] const Tokenizer& prompt_tokenizer() const { return *model_.prompt_tokenizer; }
-  /// Of a prompt, as Engine::tokenize() has it.
-  [[nodiscard]] std::vector<int32_t> prompt_tokens(std::string_view text, bool parse_special) const;
-  /// Null: it has none.
-  [[nodiscard]] const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
-  [[nodiscard]] ChatText write(const ChatPrompt& prompt) const;
+  [[nodiscard]] virtual const EngineInfo& info() const = 0;
+  [[nodiscard]] virtual EngineStats stats() const = 0;
 
-  /// What is to be submitted; throws as Engine::submit() does. keeps: the request, too.
-  [[nodiscard]] std::unique_ptr<Job> make_job(Request request, bool keeps) const;
-  void submit(std::unique_ptr<Job> job);
-  void cancel(RequestId request);
+  virtual void submit(std::unique_ptr<Job> job) = 0;
+  virtual void cancel(RequestId request) = 0;
   /// See Engine.
-  std::vector<float> score(std::span<const int32_t> tokens);
+  virtual std::vector<float> score(std::span<const int32_t> tokens) = 0;
 
   /// Sequences of jobs that have not ended.
-  [[nodiscard]] int64_t n_unfinished() const { return n_unfinished_; }
+  [[nodiscard]] virtual int64_t n_unfinished() const = 0;
   /// Whether the device has failed a job.
-  [[nodiscard]] bool has_failed() const { return has_failed_; }
+  [[nodiscard]] virtual bool has_failed() const = 0;
   /// Returns when all jobs are finished. Callbacks may use the replica until then.
-  void stop();
-
- private:
-  // What other threads want of this one's.
-  struct Scoring {
-    int64_t n_tokens = 0;
-    std::packaged_task<std::vector<float>()> work;
-  };
-  struct Inbox {
-    std::vector<std::unique_ptr<Job>> submitted = {};
-    std::vector<RequestId> cancelled = {};
-    std::vector<Scoring> scorings = {};
-    bool stopping = false;
-  };
-  // A job that is to be ended.
-  struct Failure {
-    std::string error = {};  // none: it was cancelled
-    bool is_of_device = false;
-  };
-  // How long a prompt is.
-  struct PromptLength {
-    int64_t tokens = 0;
-    bool is_counted = false;  // else it has so many at least
-  };
-
-  // Any thread.
-  // ------------------------------------------------------------------------------------
-
-  [[nodiscard]] const ChatTemplate& chat_template() const;
-  // Each throws Error where the model cannot do it.
-  void check_fits(PromptLength length) const;
-  void check_fits_encoder(PromptLength length) const;
-  void check_fits_context(PromptLength length) const;
-  void check_slots(int32_t beams) const;
-  void check_answer_fits(const GenerationRules& rules) const;
-  [[nodiscard]] std::string room_advice() const;
-  /// As TextKind has it. Throws UsageError when there is none of that name.
-  [[nodiscard]] int32_t adapter_number(const std::optional<std::string>& name) const;
-  /// Tokens of prompt and answer: with beams no more than the KV cache holds for all of them.
-  [[nodiscard]] int64_t context_for(const GenerationRules& rules) const;
-
-  // The replica's.
-  // ---------------------------------------------------------------------------------
-
-  void run();
-  [[nodiscard]] Inbox take_inbox();
-  Inbox begin_work();
-  void end_steps();
-  void score_waiting();
-  [[nodiscard]] bool can_score(int64_t n_tokens) const;
-  void end_early(std::span<const RequestId> cancelled);
-  void start(std::unique_ptr<Job> job);
-  void step();
-  void deliver();
-  static void on_prompt(const Part& part, int64_t n_done);
-  static void on_token(const Part& part, Job::Clock::time_point now);
-  void end_part(const Part& part);
-  void end(Job& job, FinishReason reason, const Failure& failure);
-  void publish();
-
-  std::unique_ptr<DraftModel> draft_;  // before the model, which takes what is left of memory
-  LoadedModel model_;
-  std::unique_ptr<MtpDrafter> mtp_;
-  mutable RuleCache rule_cache_;
-  std::string context_option_;  // which made the context smaller than the model's
-  std::optional<ChatTemplate> chat_;
-  std::string chat_error_;  // why the model's own template is none
-  Rescue rescue_;
-  Scheduler scheduler_;
-  std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;  // in work
-  std::vector<Scheduler::Outcome> outcomes_;                  // of the last step, to be delivered
-  std::unordered_map<RequestId, Failure> failed_;             // jobs to be ended
-  std::unordered_map<RequestId, Replica*> rescued_;           // jobs that others answer
-  std::deque<Scoring> scorings_;                              // that there was no room for yet
-  int64_t n_finished_ = 0;
-  uint64_t n_arrivals_ = 0;
-  std::atomic<int64_t> n_unfinished_ = 0;
-  std::atomic<bool> has_failed_ = false;
-
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  // Guarded by it:
-  Inbox inbox_;
-  EngineStats stats_;
-
-  std::thread thread_;  // last: it uses all others
+  virtual void stop() = 0;
 };
 
 }  // namespace faststream

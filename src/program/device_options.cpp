@@ -54,8 +54,8 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->check(whole_number(1, kMostRanks))
       ->excludes("--device");
   app.add_option("--replicas", engine.replicas,
-                 "So many of the model side by side, each with its part of the devices and of the "
-                 "requests")
+                 "So many of the model side by side, each with its part of the devices, or of the "
+                 "processes that mpirun has started, and of the requests")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))

@@ -4,6 +4,8 @@
 #include <csignal>
 #include <optional>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "background_batch.h"
 #include "batch_program.h"
@@ -119,6 +121,165 @@ TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
     EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(20));
   }
   const ProgramResult resumed = run_program(on_processes(2, batch_args(input, more)));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_file(output), whole.out);
+}
+
+class ReplicasOnProcesses : public RanksOnProcesses {
+ protected:
+  void SetUp() override {
+    RanksOnProcesses::SetUp();
+    if (!IsSkipped() && !built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  }
+};
+
+// So many of the model on so many processes; more: of mpirun.
+std::vector<std::string> replicas_on(int processes, int replicas, std::vector<std::string> batch,
+                                     const std::vector<std::string>& more = {}) {
+  batch.insert(batch.end(), {"-t", "1", "--replicas", std::to_string(replicas)});
+  std::vector<std::string> command = on_processes(processes, batch);
+  command.insert(command.begin() + 1, more.begin(), more.end());
+  return command;
+}
+
+TEST_F(ReplicasOnProcesses, AnswerABatchOnceAndInOrder) {
+  // Some of its lines are bad.
+  const std::string input = file_with("process-replicas.jsonl", many_lines(41)).string();
+  const ProgramResult alone = run_batch(input);
+  for (const auto& [processes, replicas] : {std::pair(2, 2), {3, 3}, {4, 2}}) {
+    const ProgramResult several =
+        run_program(replicas_on(processes, replicas, batch_args(input, {"--slots", "3"})));
+    EXPECT_EQ(several.exit_code, 0) << several.err;
+    EXPECT_EQ(several.out, alone.out) << processes << " processes, " << replicas << " replicas";
+  }
+}
+
+TEST_F(ReplicasOnProcesses, MayBeMoreThanLines) {
+  const std::string input = file_with("few-lines.jsonl", many_lines(2)).string();
+  const ProgramResult several = run_program(replicas_on(4, 4, batch_args(input, {})));
+  EXPECT_EQ(several.exit_code, 0) << several.err;
+  EXPECT_EQ(several.out, run_batch(input).out);
+}
+
+TEST_F(ReplicasOnProcesses, AreOfEqualSize) {
+  const std::string input = file_with("few-lines.jsonl", many_lines(2)).string();
+  const ProgramResult odd = run_program(replicas_on(3, 2, batch_args(input, {})));
+  EXPECT_EQ(odd.exit_code, 2);
+  EXPECT_EQ(odd.out, "");
+  EXPECT_NE(odd.err.find("faststream-run: --replicas 2: 3 processes do not make as many of equal "
+                         "size; start 2, or a multiple"),
+            std::string::npos)
+      << odd.err;
+}
+
+// Lines that take some time, so that each replica has some when one of them ends.
+std::string long_lines(size_t count) {
+  std::string text;
+  for (size_t i = 1; i <= count; ++i) {
+    json line = {{"prompt", "Tom has " + std::to_string(i) + " apples. "}, {"max_tokens", 40}};
+    if (i % 4 == 0) line["n"] = 3;
+    text += line.dump() + '\n';
+  }
+  return text;
+}
+
+// With mpirun's default a process that is killed ends all.
+TEST_F(ReplicasOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
+  const std::string input = file_with("killed-replicas.jsonl", long_lines(60)).string();
+  const ProgramResult whole = run_batch(input);
+  const std::string output = new_output("killed-replicas-output.jsonl");
+  const std::vector<std::string> more = {"-o", output, "--resume", "--slots", "3"};
+  for (const int process : {0, 1}) {
+    BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
+    batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
+    const std::optional<pid_t> killed = process_of_rank(batch.pid(), process);
+    ASSERT_TRUE(killed) << batch.errors();
+    kill(*killed, SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_NE(batch.wait(), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    EXPECT_TRUE(whole.out.starts_with(read_file(output)) || !read_file(output).ends_with('\n'));
+  }
+  const ProgramResult resumed = run_program(replicas_on(3, 3, batch_args(input, more)));
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_EQ(read_file(output), whole.out);
+}
+
+// With recovery it leaves the others, which answer what that one had.
+TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatWasKilled) {
+  const std::string input = file_with("left-replicas.jsonl", long_lines(60)).string();
+  const ProgramResult whole = run_batch(input);
+  // The first process of a replica of one, and the second of one of two.
+  for (const auto& [processes, replicas, killed] : {std::tuple(3, 3, 2), {4, 2, 3}}) {
+    const std::string output = new_output("left-replicas-output.jsonl");
+    const std::vector<std::string> more = {"-o", output, "--slots", "3"};
+    BackgroundBatch batch(
+        replicas_on(processes, replicas, batch_args(input, more), {"--enable-recovery"}));
+    batch.wait_for_bytes(output, 1);
+    const std::optional<pid_t> process = process_of_rank(batch.pid(), killed);
+    ASSERT_TRUE(process) << batch.errors();
+    kill(*process, SIGKILL);
+    EXPECT_EQ(batch.wait(), 0) << batch.errors();
+    EXPECT_EQ(read_file(output), whole.out) << processes << " processes";
+    const bool is_told = batch.errors().find("has ended, or was not heard of") != std::string::npos;
+    EXPECT_TRUE(is_told || processes > replicas) << batch.errors();
+  }
+}
+
+// It may be behind a cable that was cut.
+TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatIsNotHeardOf) {
+  const std::string input = file_with("silent-replica.jsonl", long_lines(60)).string();
+  const std::string output = new_output("silent-replica-output.jsonl");
+  BackgroundBatch batch(replicas_on(3, 3, batch_args(input, {"-o", output, "--slots", "3"})));
+  batch.wait_for_bytes(output, 1);
+  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
+  ASSERT_TRUE(process) << batch.errors();
+  kill(*process, SIGSTOP);
+  batch.wait();  // mpirun fails, as one has not ended by itself
+  EXPECT_EQ(read_file(output), run_batch(input).out);
+  EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s"),
+            std::string::npos)
+      << batch.errors();
+}
+
+TEST_F(RanksOnProcesses, EndWithOneSentenceWhereOneIsNotHeardOf) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const std::string input = file_with("silent-rank.jsonl", long_lines(60)).string();
+  const std::string output = new_output("silent-rank-output.jsonl");
+  BackgroundBatch batch(on_processes(2, batch_args(input, {"-t", "1", "-o", output})));
+  batch.wait_for_bytes(output, 1);
+  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
+  ASSERT_TRUE(process) << batch.errors();
+  kill(*process, SIGSTOP);
+  EXPECT_NE(batch.wait(), 0);
+  EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s; the same "
+                                "command with --resume goes on from here"),
+            std::string::npos)
+      << batch.errors();
+}
+
+TEST_F(ReplicasOnProcesses, EndAtInterruptsAndGoOn) {
+  const std::string input = file_with("interrupted-replicas.jsonl", long_lines(60)).string();
+  const ProgramResult whole = run_batch(input);
+  const std::string output = new_output("interrupted-replicas-output.jsonl");
+  const std::vector<std::string> more = {"-o", output, "--resume", "--slots", "3"};
+  for (const bool of_mpirun : {true, false}) {
+    BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
+    batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
+    const std::optional<pid_t> process =
+        of_mpirun ? std::optional(batch.pid()) : process_of_rank(batch.pid(), 0);
+    ASSERT_TRUE(process) << batch.errors();
+    kill(*process, SIGINT);
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_NE(batch.wait(), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    if (!of_mpirun) {
+      EXPECT_NE(batch.errors().find("the same command with --resume goes on from here"),
+                std::string::npos)
+          << batch.errors();
+    }
+  }
+  const ProgramResult resumed = run_program(replicas_on(3, 3, batch_args(input, more)));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(read_file(output), whole.out);
 }

@@ -89,9 +89,17 @@ ModelConfig one_kv_head() {
   return config;
 }
 
+// Of which ranks have more logits than are gathered over a network.
+ModelConfig many_tokens() {
+  ModelConfig config = odd_shape(WeightFormat::f32);
+  config.vocab = 20'000;
+  return config;
+}
+
 std::vector<Kind> kinds() {
   return {{"grouped queries", odd_shape(WeightFormat::f32)},
           {"one KV head", one_kv_head()},
+          {"many tokens", many_tokens()},
           {"rich", rich_shape(WeightFormat::f32)},
           {"hybrid", hybrid_shape(WeightFormat::f32)},
           {"small hybrid", small_hybrid()},

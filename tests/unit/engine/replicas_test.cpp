@@ -70,38 +70,62 @@ TEST(Replicas, ShareTheWork) {
   for (const std::atomic<int>& count : n_operations) EXPECT_GT(count, 1000);
 }
 
-// What the device of one fails the others answer, from the start; only texts of which somebody has
-// had a part end.
+// What the device of one fails the others answer, from the start: before and after its first
+// tokens, of which nobody has had any.
 TEST(Replicas, AnswerWhatOneFails) {
   const Texts expected = texts_with(with_replicas(1));
+  for (const int works : {40, 400}) {
+    std::atomic<bool> is_first = true;
+    std::atomic<int> n_operations = 0;
+    EngineOptions options = with_replicas(2);
+    options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+      if (!is_first.exchange(false)) return backend;
+      return std::make_unique<FailingBackend>(
+          std::move(backend), [&n_operations, works](const std::string& operation) {
+            return operation == "linear" && ++n_operations > works;
+          });
+    };
+    Engine engine(replicated_model(), options);
+    EXPECT_EQ(texts_of(engine), expected);
+    EXPECT_GT(n_operations, works);
+    Request request;
+    request.prompt = "the hell";
+    request.max_tokens = 5;
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(engine.submit(request).get().outputs.size(), 1);
+  }
+}
+
+// But not what somebody has had a part of.
+TEST(Replicas, EndWhatOneFailsOnceItWasTold) {
   std::atomic<bool> is_first = true;
-  std::atomic<int> n_operations = 0;
+  std::atomic<bool> fails = false;
   EngineOptions options = with_replicas(2);
   options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
     if (!is_first.exchange(false)) return backend;
-    return std::make_unique<FailingBackend>(std::move(backend), [&](const std::string& operation) {
-      return operation == "linear" && ++n_operations > 40;  // before the first token
-    });
+    return std::make_unique<FailingBackend>(std::move(backend),
+                                            [&fails](const std::string&) { return fails.load(); });
   };
   Engine engine(replicated_model(), options);
-  std::vector<std::future<Result>> results;
-  for (Request& request : requests_of_all_lengths()) {
-    results.push_back(engine.submit(std::move(request)));
-  }
-  size_t n_failed = 0;
-  for (size_t i = 0; i < results.size(); ++i) {
-    try {
-      EXPECT_EQ(samples_of(results[i].get()), expected[i]);
-    } catch (const Error&) {
-      ++n_failed;
-    }
-  }
-  EXPECT_GT(n_operations, 40);
-  EXPECT_LE(n_failed, 3);  // that were in its slots
   Request request;
   request.prompt = "the hell";
-  request.max_tokens = 5;
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(engine.submit(request).get().outputs.size(), 1);
+  request.ignore_eos = true;
+  std::vector<std::promise<std::string>> errors(2);  // one of each replica
+  std::vector<std::atomic<bool>> is_told(2);
+  for (size_t i = 0; i < 2; ++i) {
+    engine.submit(
+        request, {.on_delta =
+                      [&, i](const Delta&) {
+                        is_told[i] = true;
+                        fails = is_told[0] && is_told[1];
+                      },
+                  .on_finish = [&errors, i](const Result&,
+                                            const std::string& why) { errors[i].set_value(why); }});
+  }
+  int n_failed = 0;
+  for (std::promise<std::string>& error : errors) {
+    n_failed += error.get_future().get().empty() ? 0 : 1;
+  }
+  EXPECT_EQ(n_failed, 1);
 }
 
 TEST(Replicas, CancelAndEnd) {

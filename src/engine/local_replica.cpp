@@ -1,4 +1,4 @@
-#include "engine/replica.h"
+#include "engine/local_replica.h"
 
 #include <algorithm>
 #include <chrono>
@@ -71,10 +71,14 @@ EngineOptions beside(const DraftModel* draft, EngineOptions options) {
 
 }  // namespace
 
-Replica::Replica(const std::filesystem::path& path, const EngineOptions& options, Rescue rescue)
+LocalReplica::LocalReplica(const std::filesystem::path& path, const EngineOptions& options,
+                           Rescue rescue)
     : draft_(load_draft(options)),
       model_(path, beside(draft_.get(), options), 1),
       mtp_(make_mtp_drafter(model_, options.prefix_sharing)),
+      room_{.context = model_.info.context,
+            .slots = model_.info.slots,
+            .kv_tokens = model_.info.kv_tokens},
       rule_cache_(*model_.tokenizer, model_.config.vocab),
       context_option_(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
       rescue_(std::move(rescue)),
@@ -90,13 +94,13 @@ Replica::Replica(const std::filesystem::path& path, const EngineOptions& options
   thread_ = std::thread([this] { run(); });
 }
 
-const ChatTemplate& Replica::chat_template() const {
+const ChatTemplate& LocalReplica::chat_template() const {
   if (chat_) return *chat_;
   if (!chat_error_.empty()) throw Error(chat_error_);
   throw UsageError(unknown_chat_template(model_.file));
 }
 
-void Replica::check_fits(PromptLength length) const {
+void LocalReplica::check_fits(PromptLength length) const {
   if (model_.info.source_context > 0) {
     check_fits_encoder(length);
   } else {
@@ -104,7 +108,7 @@ void Replica::check_fits(PromptLength length) const {
   }
 }
 
-void Replica::check_fits_encoder(PromptLength length) const {
+void LocalReplica::check_fits_encoder(PromptLength length) const {
   const int64_t most = model_.info.source_context;
   if (length.tokens <= most) return;
   throw Error(
@@ -114,8 +118,8 @@ void Replica::check_fits_encoder(PromptLength length) const {
       "; shorten it, or give it in parts");
 }
 
-void Replica::check_fits_context(PromptLength length) const {
-  const int64_t most = model_.info.context;
+void LocalReplica::check_fits_context(PromptLength length) const {
+  const int64_t most = room_.context;
   if (length.tokens <= most) return;
   throw Error("the prompt has " +
               (length.is_counted ? std::to_string(length.tokens) + " tokens, but the context only "
@@ -123,59 +127,58 @@ void Replica::check_fits_context(PromptLength length) const {
               std::to_string(most) + "; " + room_advice());
 }
 
-void Replica::check_slots(int32_t beams) const {
-  if (beams <= model_.info.slots) return;
+void LocalReplica::check_slots(int32_t beams) const {
+  if (beams <= room_.slots) return;
   throw UsageError(std::to_string(beams) + " beams need as many slots, but there are only " +
-                   std::to_string(model_.info.slots) + "; give fewer beams or more --slots");
+                   std::to_string(room_.slots) + "; give fewer beams or more --slots");
 }
 
-std::string Replica::room_advice() const {
+std::string LocalReplica::room_advice() const {
   const EngineInfo& info = model_.info;
-  if (info.context == info.max_context) return "shorten the prompt, since " + info.context_end;
+  if (room_.context == info.max_context) return "shorten the prompt, since " + info.context_end;
   return "shorten the prompt or give a larger " + context_option_ + " (the model's is " +
          std::to_string(info.max_context) + ")";
 }
 
 // Refuses what there is no room to answer.
-void Replica::check_answer_fits(const GenerationRules& rules) const {
-  const EngineInfo& info = model_.info;
+void LocalReplica::check_answer_fits(const GenerationRules& rules) const {
   const auto n_prompt = static_cast<int64_t>(rules.prompt.size());
   if (n_prompt < rules.context || rules.max_tokens == 0) return;
-  if (n_prompt < info.context) {
-    throw Error("the KV cache of " + std::to_string(info.kv_tokens) + " tokens has no room for " +
+  if (n_prompt < room_.context) {
+    throw Error("the KV cache of " + std::to_string(room_.kv_tokens) + " tokens has no room for " +
                 std::to_string(rules.search.beams) +
                 " beams after the prompt; give fewer beams or more --kv-tokens");
   }
   if (!rules.source.empty()) {
-    throw Error("a context of " + std::to_string(info.context) + " tokens" +
+    throw Error("a context of " + std::to_string(room_.context) + " tokens" +
                 " has no room for an answer; give a larger " + context_option_);
   }
   throw Error("the prompt has " + std::to_string(n_prompt) +
               " tokens, which fill the context and leave no room for an answer; " + room_advice());
 }
 
-int64_t Replica::context_for(const GenerationRules& rules) const {
+int64_t LocalReplica::context_for(const GenerationRules& rules) const {
   // The source and whole pages of the prompt are shared. Of others each beam has its own at worst.
   const auto shared = static_cast<int64_t>(rules.prompt.size()) / kPageTokens;
   const int64_t source = pages_for(static_cast<int64_t>(rules.source.size()));
-  const int64_t own = (pages_for(model_.info.kv_tokens) - source - shared) / rules.search.beams;
-  return std::min(model_.info.context, (shared + own) * kPageTokens);
+  const int64_t own = (pages_for(room_.kv_tokens) - source - shared) / rules.search.beams;
+  return std::min(room_.context, (shared + own) * kPageTokens);
 }
 
-std::vector<int32_t> Replica::prompt_tokens(std::string_view text, bool parse_special) const {
+std::vector<int32_t> LocalReplica::prompt_tokens(std::string_view text, bool parse_special) const {
   const Tokenizer& tokenizer = *model_.prompt_tokenizer;
   return parse_special ? tokenizer.encode_parsing_special(text) : tokenizer.encode(text);
 }
 
 // Answers are text again where prompts have other tokens.
-ChatText Replica::write(const ChatPrompt& prompt) const {
+ChatText LocalReplica::write(const ChatPrompt& prompt) const {
   if (model_.prompt_tokenizer == model_.tokenizer) return chat_template().write(prompt);
   ChatPrompt as_text = prompt;
   for (Message& message : as_text.messages) message.tokens.clear();
   return chat_template().write(as_text);
 }
 
-int32_t Replica::adapter_number(const std::optional<std::string>& name) const {
+int32_t LocalReplica::adapter_number(const std::optional<std::string>& name) const {
   const std::vector<std::string>& names = model_.info.adapters;
   if (!name) return names.empty() ? 0 : 1;
   if (name->empty()) return 0;
@@ -188,7 +191,13 @@ int32_t Replica::adapter_number(const std::optional<std::string>& name) const {
       (known.empty() ? "is none; give it with --adapter NAME=FILE" : "is only " + known));
 }
 
-std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
+void LocalReplica::make_jobs_for(const EngineInfo& other) {
+  room_ = {.context = std::min(room_.context, other.context),
+           .slots = std::min(room_.slots, other.slots),
+           .kv_tokens = std::min(room_.kv_tokens, other.kv_tokens)};
+}
+
+std::unique_ptr<Job> LocalReplica::make_job(Request request, bool keeps) const {
   std::optional<Request> kept;
   if (keeps) kept = request;
   validate(request, model_.config.vocab, model_.config.prompt_vocab());
@@ -199,7 +208,7 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
     const ChatTemplate& format = chat_template();
     const ChatText written = write(*prompt);
     if (!request.parse_special) {  // which can make few tokens of a long text
-      check_fits({.tokens = written.min_tokens(*model_.prompt_tokenizer, model_.info.context)});
+      check_fits({.tokens = written.min_tokens(*model_.prompt_tokenizer, room_.context)});
     }
     rules.prompt = written.encode(*model_.prompt_tokenizer, request.parse_special);
     rules.strip_start = true;
@@ -211,7 +220,7 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
       request.target_language = take_target_language(model_.answers->languages, *text);
     }
     if (!request.parse_special) {
-      check_fits({.tokens = model_.prompt_tokenizer->min_tokens(*text, model_.info.context)});
+      check_fits({.tokens = model_.prompt_tokenizer->min_tokens(*text, room_.context)});
     }
     rules.prompt = prompt_tokens(*text, request.parse_special);
   } else {
@@ -249,18 +258,22 @@ std::unique_ptr<Job> Replica::make_job(Request request, bool keeps) const {
     if (model_.answers) {
       throw UsageError("models that have an encoder follow no rule of output; leave it out");
     }
-    rules.rule = rule_cache_.compile(*request.rule);
     rules.strip_start = false;  // the text is what the rule says
   }
   // Samples are compared by their likelihood.
   rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
-  auto job =
-      std::make_unique<Job>(request, std::move(rules), *model_.tokenizer, model_.speculation.kind);
+  std::unique_ptr<Job> job = take_job(request, std::move(rules));
   job->request = std::move(kept);
   return job;
 }
 
-void Replica::submit(std::unique_ptr<Job> job) {
+std::unique_ptr<Job> LocalReplica::take_job(const Request& request, GenerationRules rules) const {
+  if (request.rule) rules.rule = rule_cache_.compile(*request.rule);
+  return std::make_unique<Job>(request, std::move(rules), *model_.tokenizer,
+                               model_.speculation.kind);
+}
+
+void LocalReplica::submit(std::unique_ptr<Job> job) {
   n_unfinished_ += static_cast<int64_t>(job->parts.size());
   {
     const std::lock_guard lock(mutex_);
@@ -270,7 +283,7 @@ void Replica::submit(std::unique_ptr<Job> job) {
   wake_.notify_one();
 }
 
-void Replica::cancel(RequestId request) {
+void LocalReplica::cancel(RequestId request) {
   {
     const std::lock_guard lock(mutex_);
     inbox_.cancelled.push_back(request);
@@ -278,12 +291,12 @@ void Replica::cancel(RequestId request) {
   wake_.notify_one();
 }
 
-EngineStats Replica::stats() const {
+EngineStats LocalReplica::stats() const {
   const std::lock_guard lock(mutex_);
   return stats_;
 }
 
-std::vector<float> Replica::score(std::span<const int32_t> tokens) {
+std::vector<float> LocalReplica::score(std::span<const int32_t> tokens) {
   if (model_.answers) {
     throw UsageError("the model answers to its prompts, and continues no text");
   }
@@ -305,7 +318,7 @@ std::vector<float> Replica::score(std::span<const int32_t> tokens) {
   return scores.get();
 }
 
-void Replica::stop() {
+void LocalReplica::stop() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
@@ -315,7 +328,7 @@ void Replica::stop() {
   thread_.join();
 }
 
-void Replica::run() {
+void LocalReplica::run() {
   publish();
   for (;;) {
     const Inbox work = begin_work();
@@ -335,7 +348,7 @@ void Replica::run() {
 }
 
 // Waits until there is something to do, and takes what came.
-Replica::Inbox Replica::take_inbox() {
+LocalReplica::Inbox LocalReplica::take_inbox() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] {
     return inbox_.stopping || !inbox_.submitted.empty() || !inbox_.cancelled.empty() ||
@@ -349,14 +362,14 @@ Replica::Inbox Replica::take_inbox() {
 }
 
 // Waits until the device has nothing to do.
-void Replica::end_steps() {
+void LocalReplica::end_steps() {
   deliver();
   outcomes_ = scheduler_.end_all_steps();
   deliver();
 }
 
 // Scores what there is room for between two steps: a slot, and pages.
-void Replica::score_waiting() {
+void LocalReplica::score_waiting() {
   end_steps();
   while (!scorings_.empty() && can_score(scorings_.front().n_tokens)) {
     scorings_.front().work();
@@ -364,7 +377,7 @@ void Replica::score_waiting() {
   }
 }
 
-bool Replica::can_score(int64_t n_tokens) const {
+bool LocalReplica::can_score(int64_t n_tokens) const {
   if (scheduler_.idle()) return true;
   const PagePool& pages = model_.runner->pages();
   return scheduler_.n_running() < model_.info.slots &&
@@ -372,7 +385,7 @@ bool Replica::can_score(int64_t n_tokens) const {
 }
 
 // Takes what came, and begins it.
-Replica::Inbox Replica::begin_work() {
+LocalReplica::Inbox LocalReplica::begin_work() {
   Inbox work = take_inbox();
   for (auto& job : work.submitted) start(std::move(job));
   std::ranges::move(work.scorings, std::back_inserter(scorings_));
@@ -380,7 +393,7 @@ Replica::Inbox Replica::begin_work() {
 }
 
 // Ends jobs that were cancelled, and those that failed, between two steps.
-void Replica::end_early(std::span<const RequestId> cancelled) {
+void LocalReplica::end_early(std::span<const RequestId> cancelled) {
   end_steps();
   for (const RequestId id : cancelled) {
     failed_.insert_or_assign(id, Failure{});  // nobody is to answer it any more
@@ -395,7 +408,7 @@ void Replica::end_early(std::span<const RequestId> cancelled) {
   }
 }
 
-void Replica::start(std::unique_ptr<Job> new_job) {
+void LocalReplica::start(std::unique_ptr<Job> new_job) {
   Job& job = *new_job;
   jobs_.emplace(job.id, std::move(new_job));
   if (job.rules.max_tokens == 0) return end(job, FinishReason::length, {});
@@ -406,7 +419,7 @@ void Replica::start(std::unique_ptr<Job> new_job) {
 }
 
 // While the device computes a step, what came of the one before is delivered.
-void Replica::step() {
+void LocalReplica::step() {
   scheduler_.begin_step();
   deliver();
   outcomes_ = scheduler_.end_step();
@@ -415,7 +428,7 @@ void Replica::step() {
 
 // Tells requests what came of a step. Those that fail are ended later, with all their parts, some
 // of which may be in the step that runs.
-void Replica::deliver() {
+void LocalReplica::deliver() {
   const Job::Clock::time_point now = Job::Clock::now();
   std::vector<Scheduler::Outcome> outcomes = std::exchange(outcomes_, {});
   // Where there are a thousand others, each of which takes its time, who waits for an answer's
@@ -445,13 +458,13 @@ void Replica::deliver() {
   }
 }
 
-void Replica::on_prompt(const Part& part, int64_t n_done) {
+void LocalReplica::on_prompt(const Part& part, int64_t n_done) {
   const Job& job = *part.job;
   if (!job.callbacks.on_prompt || job.first_token || part.sample != 0) return;
   job.callbacks.on_prompt({.done = n_done, .total = static_cast<int64_t>(job.rules.prompt.size())});
 }
 
-void Replica::on_token(const Part& part, Job::Clock::time_point now) {
+void LocalReplica::on_token(const Part& part, Job::Clock::time_point now) {
   Job& job = *part.job;
   job.last_token = now;
   if (!job.first_token) job.first_token = now;
@@ -464,12 +477,12 @@ void Replica::on_token(const Part& part, Job::Clock::time_point now) {
                                                        : part.group->logprobs()});
 }
 
-void Replica::end_part(const Part& part) {
+void LocalReplica::end_part(const Part& part) {
   if (--part.job->unfinished == 0) end(*part.job, FinishReason::length, {});
 }
 
 // Ends a job, and with `reason` those of its parts that have not ended by themselves.
-void Replica::end(Job& job, FinishReason reason, const Failure& failure) {
+void LocalReplica::end(Job& job, FinishReason reason, const Failure& failure) {
   for (const auto& part : job.parts) {
     if (part->group->finished()) continue;
     if (job.rules.max_tokens != 0) scheduler_.remove(*part);
@@ -490,7 +503,7 @@ void Replica::end(Job& job, FinishReason reason, const Failure& failure) {
   if (job.callbacks.on_finish) job.callbacks.on_finish(job.take_result(), failure.error);
 }
 
-void Replica::publish() {
+void LocalReplica::publish() {
   const SchedulerCounts& counts = scheduler_.counts();
   const PagePool& pages = model_.runner->pages();
   const std::lock_guard lock(mutex_);
