@@ -39,7 +39,7 @@ class MessageWriter {
   template <typename T>
   MessageWriter& put(const T& value) {
     if constexpr (messages::HasMembers<const T>) {
-      visit_members(value, [this](const auto& member) { put(member); });
+      visit_members(value, [this](const auto& member) { this->put(member); });
     } else {
       static_assert(messages::Plain<T> && !std::is_pointer_v<T>);
       append(&value, sizeof value);
@@ -87,7 +87,7 @@ class MessageReader {
   template <typename T>
   void take(T& value) {
     if constexpr (messages::HasMembers<T>) {
-      visit_members(value, [this](auto& member) { take(member); });
+      visit_members(value, [this](auto& member) { this->take(member); });
     } else {
       static_assert(messages::Plain<T> && !std::is_pointer_v<T>);
       copy(&value, sizeof value);
