@@ -29,10 +29,10 @@ std::string endless(const std::string& members = "") {
 
 bool is_well() { return victim().get("/health").status == 200; }
 
-// Waits until it does; false if that takes more than ten seconds.
+// Waits until it does; false if that takes more than a minute: with ThreadSanitizer on a busy
+// machine some take half of one.
 template <typename Condition>
 bool comes_to_hold(Condition condition) {
-  // Far longer than it takes, with ThreadSanitizer on a busy machine, too.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (std::chrono::steady_clock::now() < end) {
     if (condition()) return true;
