@@ -104,6 +104,18 @@ std::optional<pid_t> process_of_rank(pid_t mpirun, int rank) {
   return std::nullopt;
 }
 
+void send_signal(const BackgroundBatch& batch, int rank, int signal) {
+  const std::optional<pid_t> process = process_of_rank(batch.pid(), rank);
+  ASSERT_TRUE(process) << batch.errors();
+  kill(*process, signal);
+}
+
+void expect_failure_soon(BackgroundBatch& batch) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_NE(batch.wait(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
 TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
   const std::string input = file_with("killed-ranks.jsonl", many_lines(60)).string();
@@ -113,12 +125,8 @@ TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   for (const int rank : {0, 1}) {
     BackgroundBatch batch(on_processes(2, batch_args(input, more)));
     batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
-    const std::optional<pid_t> process = process_of_rank(batch.pid(), rank);
-    ASSERT_TRUE(process) << batch.errors();
-    kill(*process, SIGKILL);
-    const auto killed = std::chrono::steady_clock::now();
-    EXPECT_NE(batch.wait(), 0);
-    EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(20));
+    ASSERT_NO_FATAL_FAILURE(send_signal(batch, rank, SIGKILL));
+    expect_failure_soon(batch);
   }
   const ProgramResult resumed = run_program(on_processes(2, batch_args(input, more)));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
@@ -192,12 +200,8 @@ TEST_F(ReplicasOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   for (const int process : {0, 1}) {
     BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
     batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
-    const std::optional<pid_t> killed = process_of_rank(batch.pid(), process);
-    ASSERT_TRUE(killed) << batch.errors();
-    kill(*killed, SIGKILL);
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_NE(batch.wait(), 0);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    ASSERT_NO_FATAL_FAILURE(send_signal(batch, process, SIGKILL));
+    expect_failure_soon(batch);
     EXPECT_TRUE(whole.out.starts_with(read_file(output)) || !read_file(output).ends_with('\n'));
   }
   const ProgramResult resumed = run_program(replicas_on(3, 3, batch_args(input, more)));
@@ -216,9 +220,7 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatWasKilled) {
     BackgroundBatch batch(
         replicas_on(processes, replicas, batch_args(input, more), {"--enable-recovery"}));
     batch.wait_for_bytes(output, 1);
-    const std::optional<pid_t> process = process_of_rank(batch.pid(), killed);
-    ASSERT_TRUE(process) << batch.errors();
-    kill(*process, SIGKILL);
+    ASSERT_NO_FATAL_FAILURE(send_signal(batch, killed, SIGKILL));
     EXPECT_EQ(batch.wait(), 0) << batch.errors();
     EXPECT_EQ(read_file(output), whole.out) << processes << " processes";
     const bool is_told = batch.errors().find("has ended, or was not heard of") != std::string::npos;
@@ -232,9 +234,7 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatIsNotHeardOf) {
   const std::string output = new_output("silent-replica-output.jsonl");
   BackgroundBatch batch(replicas_on(3, 3, batch_args(input, {"-o", output, "--slots", "3"})));
   batch.wait_for_bytes(output, 1);
-  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
-  ASSERT_TRUE(process) << batch.errors();
-  kill(*process, SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(send_signal(batch, 1, SIGSTOP));
   batch.wait();  // mpirun fails, as one has not ended by itself
   EXPECT_EQ(read_file(output), run_batch(input).out);
   EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s"),
@@ -248,9 +248,7 @@ TEST_F(RanksOnProcesses, EndWithOneSentenceWhereOneIsNotHeardOf) {
   const std::string output = new_output("silent-rank-output.jsonl");
   BackgroundBatch batch(on_processes(2, batch_args(input, {"-t", "1", "-o", output})));
   batch.wait_for_bytes(output, 1);
-  const std::optional<pid_t> process = process_of_rank(batch.pid(), 1);
-  ASSERT_TRUE(process) << batch.errors();
-  kill(*process, SIGSTOP);
+  ASSERT_NO_FATAL_FAILURE(send_signal(batch, 1, SIGSTOP));
   EXPECT_NE(batch.wait(), 0);
   EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s; the same "
                                 "command with --resume goes on from here"),
@@ -266,13 +264,12 @@ TEST_F(ReplicasOnProcesses, EndAtInterruptsAndGoOn) {
   for (const bool of_mpirun : {true, false}) {
     BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
     batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
-    const std::optional<pid_t> process =
-        of_mpirun ? std::optional(batch.pid()) : process_of_rank(batch.pid(), 0);
-    ASSERT_TRUE(process) << batch.errors();
-    kill(*process, SIGINT);
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_NE(batch.wait(), 0);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+    if (of_mpirun) {
+      kill(batch.pid(), SIGINT);
+    } else {
+      ASSERT_NO_FATAL_FAILURE(send_signal(batch, 0, SIGINT));
+    }
+    expect_failure_soon(batch);
     if (!of_mpirun) {
       EXPECT_NE(batch.errors().find("the same command with --resume goes on from here"),
                 std::string::npos)
