@@ -109,7 +109,7 @@ void Connection::begin_request() {
   parser_->eager(true);
   parser_->header_limit(static_cast<std::uint32_t>(context_.limits.header_bytes));
   parser_->body_limit(context_.limits.body_bytes);
-  headers_checked_ = false;
+  headers_checked_ = is_head_ = false;
   started_ = Clock::now();
   deadline_ = started_ + context_.limits.headers;
   record_ = {};
@@ -129,8 +129,8 @@ void Connection::parse() {
     const size_t n = put(error);
     unparsed_.erase(0, n);
     const bool wants_more = error == http::error::need_more;
-    if (error && !wants_more) return refuse(error);
     if (parser_->is_header_done() && !headers_checked_ && !check_headers()) return;
+    if (error && !wants_more) return refuse(error);
     count_body();
     if (state_ != State::reading) return;
     if (parser_->is_done()) return dispatch();
@@ -154,6 +154,7 @@ bool Connection::check_headers() {
   const auto& message = parser_->get();
   record_.method = to_text(message.method_string());
   record_.path = path_of(message);
+  is_head_ = record_.method == "HEAD";
   version_ = message.version();
   const auto refuse_as = [&](const char* what) {
     refuse(400, what);
@@ -219,7 +220,6 @@ void Connection::dispatch() {
   request.origin = to_text(message[http::field::origin]);
   request.host = to_text(message[http::field::host]);
   request.request_headers = to_text(message[http::field::access_control_request_headers]);
-  is_head_ = request.method == "HEAD";
   try {
     context_.handle(shared_from_this(), std::move(request));
   } catch (const std::exception&) {  // no memory: all else is answered there
@@ -232,7 +232,6 @@ void Connection::dispatch() {
 void Connection::refuse(int status, std::string_view message) {
   state_ = State::answering;
   keep_alive_ = false;
-  is_head_ = false;
   parser_.reset();
   unparsed_.clear();
   respond(error_response({.status = status, .message = std::string(message)}));

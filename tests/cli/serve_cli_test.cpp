@@ -371,6 +371,9 @@ TEST(Serve, KnowsItsRoutesAndMethods) {
       server().ask("HEAD /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.body, "");
+  const HttpAnswer refused = server().ask("HEAD /health HTTP/1.1\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_EQ(refused.body, "");
 }
 
 TEST(Serve, ShowsAPageThatTakesNothingFromElsewhere) {
