@@ -2,19 +2,25 @@
 //
 //     check-rules [TOKENS]
 //
-// Reads lines of JSON: {"schema" or "regex" or "grammar": text, "texts": [...]}. For each writes
-// one:
-// {"error": why it is refused}, or {"accepted": [...], "compile_us": number, "mask_us": [...]}: for
-// each token of each text how long its mask took, the first one of a rule first. TOKENS: a line of
-// hexadecimal digits for each token, by which texts are split, the longest token first.
+// Reads lines of JSON: {"schema" or "regex" or "grammar": text, "texts": [...] or "values": [...]}.
+// Values are written with their members in an order that the rule takes, if there is one. For each
+// line writes one: {"error": why it is refused}, or {"accepted": [...], "texts": [...],
+// "compile_us": number, "mask_us": [...]}: for each token of each text how long its mask took, the
+// first one of a rule first. TOKENS: a line of hexadecimal digits for each token, by which texts
+// are split, the longest token first.
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <ctime>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "support/error.h"
@@ -26,6 +32,8 @@
 namespace {
 
 using namespace faststream::rules;
+using Json = nlohmann::ordered_json;
+
 // Of this thread: what others do on the machine does not count.
 double microseconds() {
   timespec time{};
@@ -81,6 +89,104 @@ bool accepts(RuleMatcher matcher, const std::string& text) {
   return (text.empty() || matcher.accept(text)) && matcher.complete();
 }
 
+// Writes values as a rule takes them: an object's members in the order that the rule has, numbers
+// without exponents.
+class Writer {
+ public:
+  // The value's text, as far as the rule takes it.
+  std::string write(const RuleMatcher& start, const Json& value) {
+    Written written{start, {}};
+    (void)add(written, value);
+    return written.text;
+  }
+
+ private:
+  struct Written {
+    RuleMatcher matcher;
+    std::string text;
+  };
+  static constexpr size_t kMostTries = 100000;
+
+  bool feed(Written& to, const std::string& text) {
+    to.text += text;
+    return ++n_tries_ < kMostTries && to.matcher.accept(text);
+  }
+
+  bool add(Written& to, const Json& value) {
+    if (value.is_object()) return add_object(to, value);
+    if (value.is_array()) {
+      std::string before = "[";
+      for (const Json& one : value) {
+        if (!feed(to, std::exchange(before, ", ")) || !add(to, one)) return false;
+      }
+      return feed(to, value.empty() ? "[]" : "]");
+    }
+    if (!value.is_number_float()) return feed(to, value.dump());
+    std::array<char, 400> digits{};
+    char* end = std::to_chars(digits.data(), digits.data() + digits.size(), value.get<double>(),
+                              std::chars_format::fixed)
+                    .ptr;
+    std::string number(digits.data(), end);
+    if (number.find('.') == std::string::npos) number += ".0";
+    return feed(to, number);
+  }
+
+  bool add_object(Written& to, const Json& value) {
+    std::vector<std::string> names;
+    for (const auto& [name, member] : value.items()) names.push_back(name);
+    return feed(to, "{") && add_members(to, value, names, "");
+  }
+
+  // Members after which all those that might have come instead still may are tried first.
+  bool add_members(Written& to, const Json& value, const std::vector<std::string>& left,
+                   const std::string& before) {
+    if (left.empty()) return feed(to, "}");
+    struct Way {
+      std::string name;
+      Written with;
+      size_t n_next = 0;
+    };
+    const auto go_on = [&](Way& way) {
+      std::vector<std::string> others = left;
+      std::erase(others, way.name);
+      if (!add_members(way.with, value, others, ", ")) return false;
+      to = std::move(way.with);
+      return true;
+    };
+    std::vector<Way> ways;
+    const std::vector<std::string> possible = names_after(to, before, left);
+    for (const std::string& name : possible) {
+      Way way{name, to};
+      if (!feed(way.with, before + Json(name).dump() + ": ") || !add(way.with, value[name])) {
+        continue;
+      }
+      const std::vector<std::string> next = names_after(way.with, ", ", possible);
+      way.n_next = next.size() - static_cast<size_t>(std::ranges::count(next, name));
+      if (way.n_next + 1 < possible.size()) {
+        ways.push_back(std::move(way));
+      } else if (go_on(way)) {
+        return true;
+      }
+    }
+    std::ranges::stable_sort(ways, std::greater(), &Way::n_next);
+    if (std::ranges::any_of(ways, go_on)) return true;
+    return feed(to, before + Json(left.front()).dump() + ": ") && false;
+  }
+
+  // Those with which a text may go on.
+  std::vector<std::string> names_after(const Written& written, const std::string& before,
+                                       const std::vector<std::string>& names) {
+    std::vector<std::string> possible;
+    for (const std::string& name : names) {
+      Written with = written;
+      if (feed(with, before + Json(name).dump() + ": ")) possible.push_back(name);
+    }
+    return possible;
+  }
+
+  size_t n_tries_ = 0;
+};
+
 // Masks before each token and at the end. False where a mask lacks a token that the rule takes.
 bool time_masks(RuleMatcher matcher, const std::vector<int32_t>& ids, nlohmann::json& times) {
   std::vector<uint32_t> bits(matcher.words());
@@ -103,8 +209,13 @@ nlohmann::json answer(const nlohmann::json& line, const Vocabulary& vocabulary) 
     const auto rule = std::make_shared<const CompiledRule>(read(line), vocabulary.trie());
     nlohmann::json result = {{"compile_us", microseconds() - begin},
                              {"accepted", nlohmann::json::array()},
-                             {"mask_us", nlohmann::json::array()}};
-    for (const auto& text : line.at("texts")) {
+                             {"mask_us", nlohmann::json::array()},
+                             {"texts", line.value("texts", nlohmann::json::array())}};
+    for (const auto& text : line.value("values", nlohmann::json::array())) {
+      const Json value = Json::parse(text.get<std::string>());
+      result["texts"].push_back(Writer().write(RuleMatcher(rule), value));
+    }
+    for (const auto& text : result["texts"]) {
       const auto bytes = text.get<std::string>();
       if (vocabulary.trie()->vocab() > 0 &&
           !time_masks(RuleMatcher(rule), vocabulary.split(bytes), result["mask_us"])) {
