@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "text/rules/counted_graph.h"
 #include "text/rules/predecessors.h"
 
 namespace faststream::rules {
@@ -107,7 +108,8 @@ class AutomatonBuilder {
         state(from).calls.push_back({expr->rule, to});
         return;
       case Node::Kind::graph:
-        return add_graph(*expr->graph, from, to);
+        return expr->most == 0 ? add_graph(*expr->graph, from, to)
+                               : add_counted_graph(expr, from, to);
       case Node::Kind::net:
         return add_net(*expr, from, to);
       case Node::Kind::begin:
@@ -135,6 +137,43 @@ class AutomatonBuilder {
                states[static_cast<size_t>(edge.to)]);
     }
     for (const int32_t i : graph.accepting) move(states[static_cast<size_t>(i)], to);
+  }
+
+  // Every state twice: behind a character that it has begun, where that leaves room for those that
+  // must follow, and where the next one begins.
+  void add_counted_graph(const Expr& expr, int32_t from, int32_t to) {
+    if (loop_ >= 0) return outline(expr, from, to);
+    const Graph& graph = *expr->graph;
+    const std::vector<int32_t> left = *characters_left(graph, expr->least);
+    loop_ = static_cast<int32_t>(to_.loops_.size());
+    to_.loops_.push_back(
+        {.least = expr->least, .most = expr->most, .most_left = *std::ranges::max_element(left)});
+    const int32_t loop = loop_;
+    struct Parts {
+      int32_t arrived = 0;
+      int32_t inside = 0;
+      int32_t begin = 0;
+    };
+    std::vector<Parts> states;
+    for (const int32_t n_left : left) {
+      const Parts parts{add_state(), add_state(), add_state()};
+      using Kind = Automaton::Move::Kind;
+      state(parts.arrived).moves.push_back({parts.inside, Kind::within, loop, n_left});
+      state(parts.inside).moves.push_back({parts.begin, Kind::again, loop});
+      states.push_back(parts);
+    }
+    loop_ = -1;
+    for (const Graph::Edge& edge : graph.edges) {
+      const Parts& start = states[static_cast<size_t>(edge.from)];
+      add_edge(edge.begins ? start.begin : start.inside, edge.bytes,
+               states[static_cast<size_t>(edge.to)].arrived);
+    }
+    for (const int32_t i : graph.accepting) {
+      const int32_t inside = states[static_cast<size_t>(i)].inside;
+      state(inside).moves.push_back({to, Automaton::Move::Kind::leave, loop});
+      if (i == 0 && expr->least == 0) move(from, to);
+    }
+    move(from, states.front().begin);
   }
 
   void add_net(const Node& net, int32_t from, int32_t to) {
@@ -175,17 +214,19 @@ class AutomatonBuilder {
     move(from, to);
   }
 
+  // Calls a rule of its own, since loops with counters do not nest.
+  void outline(const Expr& expr, int32_t from, int32_t to) {
+    const auto rule = static_cast<int32_t>(to_.rules_.size());
+    state(from).calls.push_back({rule, to});
+    const int32_t outer = std::exchange(loop_, -1);
+    to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = "a repetition"});
+    loop_ = outer;
+    outlined_.emplace_back(rule, expr);
+  }
+
   void add_counted(const Expr& expr, int32_t from, int32_t to) {
     const Expr& part = expr->parts.front();
-    if (loop_ >= 0) {
-      const auto rule = static_cast<int32_t>(to_.rules_.size());
-      state(from).calls.push_back({rule, to});
-      const int32_t outer = std::exchange(loop_, -1);
-      to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = "a repetition"});
-      loop_ = outer;
-      outlined_.emplace_back(rule, expr);
-      return;
-    }
+    if (loop_ >= 0) return outline(expr, from, to);
     int32_t least = expr->least;
     if (is_nullable(part)) {
       if (expr->most != kUnbounded) {
@@ -274,7 +315,8 @@ class AutomatonBuilder {
       case Node::Kind::call:
         return nullable_[static_cast<size_t>(expr->rule)];
       case Node::Kind::graph:
-        return std::ranges::find(expr->graph->accepting, 0) != expr->graph->accepting.end();
+        return (expr->most == 0 || expr->least == 0) &&
+               std::ranges::find(expr->graph->accepting, 0) != expr->graph->accepting.end();
       default:
         return false;
     }

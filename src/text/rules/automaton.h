@@ -34,14 +34,21 @@ class Automaton {
   };
   /// An empty move.
   struct Move {
-    enum class Kind : uint8_t { plain, again, leave };
+    enum class Kind : uint8_t {
+      plain,
+      again,   ///< one more has passed
+      leave,   ///< the last one has passed
+      within,  ///< where there is room for `left` more behind this one
+    };
     int32_t to = 0;
     Kind kind = Kind::plain;
-    int32_t loop = -1;  ///< of `again` and `leave`, index in loops()
+    int32_t loop = -1;  ///< of all but `plain`, index in loops()
+    int32_t left = 0;
   };
   struct Loop {
     int32_t least = 0;
     int32_t most = kUnbounded;
+    int32_t most_left = 0;  ///< of all moves `within`
   };
   struct State {
     std::vector<ByteEdge> bytes;

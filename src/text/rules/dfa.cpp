@@ -49,17 +49,18 @@ ByteSet one_byte(char c) { return {static_cast<uint8_t>(c), static_cast<uint8_t>
 
 // Bytes of a string's text as JSON has them.
 struct Escapes {
-  ByteSet plain;                  // as they are
+  ByteSet first;                  // as they are, of those that a character begins with
+  ByteSet later;                  // the others, as they are
   ByteSet letters;                // of short escapes
   std::array<ByteSet, 2> digits;  // the last ones of \u000. and \u001.
 
-  explicit Escapes(const ByteSet& bytes) : plain(bytes) {
+  explicit Escapes(const ByteSet& bytes) : first(bytes) {
     constexpr std::string_view kLower = "0123456789abcdef";
     constexpr std::string_view kUpper = "0123456789ABCDEF";
     for (uint8_t byte = 0; byte < 0x80; ++byte) {
       const char letter = escape_letter(byte);
       if (letter == 0 || !bytes.has(byte)) continue;
-      plain.remove(byte);
+      first.remove(byte);
       if (letter != 'u') {
         letters.add(static_cast<uint8_t>(letter));
         continue;
@@ -67,6 +68,11 @@ struct Escapes {
       for (const std::string_view all : {kLower, kUpper}) {
         digits.at(byte / 16).add(static_cast<uint8_t>(all.at(byte % 16)));
       }
+    }
+    for (uint8_t byte = 0x80; byte < 0xC0; ++byte) {
+      if (!bytes.has(byte)) continue;
+      first.remove(byte);
+      later.add(byte);
     }
   }
   [[nodiscard]] bool has_digits() const { return !digits[0].is_empty() || !digits[1].is_empty(); }
@@ -227,11 +233,12 @@ Graph Dfa::json_graph(WorkBudget& budget) const {
   std::map<ByteSet, Escapes> known;
   for (const Graph::Edge& edge : edges) {
     const Escapes& escapes = known.try_emplace(edge.bytes, edge.bytes).first->second;
-    if (!escapes.plain.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.plain});
+    if (!escapes.first.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.first, true});
+    if (!escapes.later.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.later});
     if (!escapes.is_any()) continue;
     const auto [state, is_new] = escape_states.try_emplace({edge.to, edge.bytes}, 0);
     if (is_new) state->second = add_escapes(escapes, edge.to);
-    graph.edges.push_back({edge.from, state->second, one_byte('\\')});
+    graph.edges.push_back({edge.from, state->second, one_byte('\\'), true});
   }
   return graph;
 }

@@ -24,6 +24,7 @@ class Dfa {
 
   [[nodiscard]] bool accepts(std::string_view text) const;
   [[nodiscard]] bool is_nothing() const;
+  [[nodiscard]] size_t size() const { return accepting_.size(); }  ///< states
 
   /// What both accept, or the first alone. Throws Error likewise.
   [[nodiscard]] Dfa both(const Dfa& other, WorkBudget& budget) const {
@@ -35,7 +36,7 @@ class Dfa {
 
   [[nodiscard]] Graph graph() const;
   /// The inside of JSON strings whose text is accepted: what JSON escapes is escaped, in one way
-  /// each but for the case of digits, and nothing else.
+  /// each but for the case of digits, and nothing else. Edges say where a character begins.
   [[nodiscard]] Graph json_graph(WorkBudget& budget) const;
 
  private:
@@ -46,7 +47,6 @@ class Dfa {
   }
   /// States from which something is accepted.
   [[nodiscard]] std::vector<bool> live() const;
-  [[nodiscard]] size_t size() const { return accepting_.size(); }
 
   std::array<uint8_t, 256> class_of_ = {};
   size_t n_classes_ = 1;

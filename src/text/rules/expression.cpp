@@ -92,6 +92,11 @@ Expr call(int32_t rule) { return make({.kind = Node::Kind::call, .rule = rule});
 Expr graph(std::shared_ptr<const Graph> graph) {
   return make({.kind = Node::Kind::graph, .graph = std::move(graph)});
 }
+
+Expr counted_graph(std::shared_ptr<const Graph> graph, int32_t least, int32_t most) {
+  return std::make_shared<Node>(
+      Node{.kind = Node::Kind::graph, .least = least, .most = most, .graph = std::move(graph)});
+}
 Expr mark(Node::Kind kind) { return make({.kind = kind}); }
 
 void Net::add(int32_t from, int32_t to, Expr part) {

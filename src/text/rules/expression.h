@@ -19,6 +19,7 @@ struct Graph {
     int32_t from = 0;
     int32_t to = 0;
     ByteSet bytes;
+    bool begins = false;  ///< a character, where these are counted
   };
   int32_t n_states = 1;
   std::vector<Edge> edges;
@@ -42,7 +43,7 @@ struct Node {
     repeat,    ///< the only part, `least` to `most` times
     rest,      ///< any text, of the only part; every text that the rule has is one
     call,      ///< what the rule is
-    graph,     ///< what the automaton accepts
+    graph,     ///< what the automaton accepts, of `least` to `most` characters where that is set
     net,       ///< parts along a way from state 0 to the last one
     begin,     ///< where the text begins (regular expressions)
     end,       ///< where it ends
@@ -85,6 +86,9 @@ class Net {
   std::vector<std::pair<int32_t, int32_t>> ends_;
 };
 Expr graph(std::shared_ptr<const Graph> graph);
+/// Texts of a graph that have `least` to `most` characters. It must be one of which
+/// characters_left() says what this needs.
+Expr counted_graph(std::shared_ptr<const Graph> graph, int32_t least, int32_t most);
 Expr mark(Node::Kind kind);
 
 [[nodiscard]] bool is_nothing(const Expr& expr);

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "support/printable.h"
+#include "text/rules/character_classes.h"
 #include "text/rules/grammar_reader.h"
 #include "text/rules/regex.h"
 
@@ -109,7 +110,7 @@ class GbnfParser {
     while (!reader_.take("\"")) {
       if (reader_.at_end() || reader_.sees("\n")) reader_.fail("has a text without its end");
       const uint32_t code = take_one();
-      parts.push_back(characters({{code, code}}));
+      parts.push_back(classes_.of({{code, code}}));
     }
     return sequence(std::move(parts));
   }
@@ -128,11 +129,13 @@ class GbnfParser {
       if (last < first) reader_.fail("has a range of characters in no order");
       ranges.push_back({first, last});
     }
-    return characters(is_negated ? complement(std::move(ranges)) : ranges);
+    return classes_.of(is_negated ? complement(std::move(ranges)) : std::move(ranges));
   }
 
   GrammarReader reader_;
   RuleNames names_;
+  WorkBudget budget_;
+  CharacterClasses classes_{budget_};
 };
 
 }  // namespace

@@ -1,13 +1,17 @@
-// What JSON Schema's "format" says of strings, as regular expressions.
+// What JSON Schema's "format" says of strings.
 #pragma once
 
-#include <optional>
 #include <string_view>
+
+#include "text/rules/dfa.h"
 
 namespace faststream::rules {
 
-/// The regular expression (parse_regex()) that whole strings of a format match; nothing for those
-/// that are not supported.
-std::optional<std::string_view> format_pattern(std::string_view format);
+/// Whether a format is for people alone: every string has it (OpenAPI's registry of formats).
+bool is_silent_format(std::string_view format);
+
+/// The strings of a format; null for those that are not supported. Made once, and kept: any thread
+/// may ask.
+const Dfa* format_dfa(std::string_view format);
 
 }  // namespace faststream::rules

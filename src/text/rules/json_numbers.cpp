@@ -233,6 +233,60 @@ Expr positive(Expr expr) {  // with its sign taken as it comes
   return sequence({optional(literal("-")), std::move(expr)});
 }
 
+Expr multiples_of(const Decimal& factor, bool integer, WorkBudget& budget) {
+  const std::string all = factor.whole + factor.fraction;
+  const int64_t modulus = all.size() > 9 ? kMaxModulus + 1 : std::atoll(all.c_str());
+  const auto scale = static_cast<int>(factor.fraction.size());
+  if (modulus <= 0 || modulus > kMaxModulus || modulus * (scale + 2) > 4 * kMaxModulus) {
+    throw Error("\"multipleOf\" has more digits than are supported");
+  }
+  budget.spend(static_cast<size_t>(10 * modulus * (scale + 2)));
+  return positive(multiples(modulus, scale, integer));
+}
+
+Expr whole_number() {
+  return positive(choice({literal("0"), sequence({digit('1', '9'), any_digits()})}));
+}
+
+// All spellings of a number without exponent.
+Expr spellings(const Decimal& number) {
+  const Expr zeros = repeat(literal("0"), 0, kUnbounded);
+  const Expr sign = number.is_zero() ? optional(literal("-")) : literal(number.negative ? "-" : "");
+  const Expr fraction = number.fraction.empty()
+                            ? optional(sequence({literal("."), zeros}))
+                            : sequence({literal("."), literal(number.fraction), zeros});
+  return sequence({sign, literal(number.whole), fraction});
+}
+
+// Numbers without exponent between bounds.
+Expr interval(const NumberBounds& bounds, WorkBudget& budget) {
+  if (!bounds.least && !bounds.most) {
+    return bounds.is_integer ? whole_number() : sequence({whole_number(), fraction_from("", true)});
+  }
+  std::vector<Expr> parts;
+  const auto magnitude = [](const NumberBounds::Bound& bound) {
+    Magnitude m{bound.value, bound.inclusive};
+    m.value.negative = false;
+    return m;
+  };
+  const bool least_is_negative = !bounds.least || bounds.least->value.negative;
+  const bool most_is_negative = bounds.most && bounds.most->value.negative;
+  if (!most_is_negative) {
+    const Magnitude low = least_is_negative ? Magnitude{} : magnitude(*bounds.least);
+    std::optional<Magnitude> high;
+    if (bounds.most) high = magnitude(*bounds.most);
+    parts.push_back(magnitude_between(low, high, bounds.is_integer, budget));
+  }
+  if (least_is_negative) {
+    const Magnitude low = most_is_negative ? magnitude(*bounds.most) : Magnitude{{}, false};
+    std::optional<Magnitude> high;
+    if (bounds.least) high = magnitude(*bounds.least);
+    const Expr numbers = magnitude_between(low, high, bounds.is_integer, budget);
+    parts.push_back(sequence({literal("-"), numbers}));
+  }
+  return choice(std::move(parts));
+}
+
 }  // namespace
 
 Decimal Decimal::parse(std::string_view text) {
@@ -297,68 +351,54 @@ bool NumberBounds::has(const Decimal& number, WorkBudget& budget) const {
     const int order = number.compare(most->value);
     if (order > 0 || (order == 0 && !most->inclusive)) return false;
   }
-  if (!multiple_of) return true;
-  NumberBounds divisor;
-  divisor.multiple_of = multiple_of;
+  if (multiple_of.empty() && not_multiple_of.empty() && excluded.empty() && !is_fraction) {
+    return true;
+  }
+  NumberBounds others = *this;
+  others.least.reset();
+  others.most.reset();
+  others.is_integer = false;
   std::string text = number.negative ? "-" : "";
   text += number.whole;
   if (!number.fraction.empty()) text += "." + number.fraction;
-  return Dfa(number_expression(divisor, budget), budget).accepts(text);
+  return Dfa(number_expression(others, budget), budget).accepts(text);
+}
+
+bool NumberBounds::are_none() const {
+  return !least && !most && multiple_of.empty() && not_multiple_of.empty() && excluded.empty() &&
+         !is_fraction;
 }
 
 Expr number_expression(const NumberBounds& bounds, WorkBudget& budget) {
-  const Decimal zero;
-  if (bounds.multiple_of) {
-    const Decimal& factor = *bounds.multiple_of;
-    const std::string all = factor.whole + factor.fraction;
-    const int64_t modulus = all.size() > 9 ? kMaxModulus + 1 : std::atoll(all.c_str());
-    const auto scale = static_cast<int>(factor.fraction.size());
-    if (modulus <= 0 || modulus > kMaxModulus || modulus * (scale + 2) > 4 * kMaxModulus) {
-      throw Error("\"multipleOf\" has more digits than are supported");
-    }
-    budget.spend(static_cast<size_t>(10 * modulus * (scale + 2)));
-    Expr all_multiples = positive(multiples(modulus, scale, bounds.is_integer));
-    if (!bounds.least && !bounds.most) return all_multiples;
-    NumberBounds others = bounds;
-    others.multiple_of.reset();
-    const Dfa both =
-        Dfa(all_multiples, budget).both(Dfa(number_expression(others, budget), budget), budget);
-    if (both.is_nothing()) return nothing();
-    return graph(std::make_shared<const Graph>(both.graph()));
-  }
-  if (!bounds.least && !bounds.most) {
-    Expr whole = positive(choice({literal("0"), sequence({digit('1', '9'), any_digits()})}));
-    if (bounds.is_integer) return whole;
+  if (bounds.are_none() && !bounds.is_integer) {
     const Expr some = sequence({digit('0', '9'), any_digits()});
     ByteSet e;
     e.add('e');
     e.add('E');
     const Expr sign = optional(choice({literal("+"), literal("-")}));
-    return sequence({whole, optional(sequence({literal("."), some})),
+    return sequence({whole_number(), optional(sequence({literal("."), some})),
                      optional(sequence({bytes(e), sign, some}))});
   }
-  std::vector<Expr> parts;
-  const auto magnitude = [](const NumberBounds::Bound& bound) {
-    Magnitude m{bound.value, bound.inclusive};
-    m.value.negative = false;
-    return m;
-  };
-  const bool least_is_negative = !bounds.least || bounds.least->value.negative;
-  const bool most_is_negative = bounds.most && bounds.most->value.negative;
-  if (!most_is_negative) {
-    const Magnitude low = least_is_negative ? Magnitude{} : magnitude(*bounds.least);
-    std::optional<Magnitude> high;
-    if (bounds.most) high = magnitude(*bounds.most);
-    parts.push_back(magnitude_between(low, high, bounds.is_integer, budget));
+  std::vector<Expr> all;  // what numbers are at once
+  std::vector<Expr> none;
+  for (const Decimal& factor : bounds.multiple_of) {
+    all.push_back(multiples_of(factor, bounds.is_integer, budget));
   }
-  if (least_is_negative) {
-    const Magnitude low = most_is_negative ? magnitude(*bounds.most) : Magnitude{{}, false};
-    std::optional<Magnitude> high;
-    if (bounds.least) high = magnitude(*bounds.least);
-    const Expr numbers = magnitude_between(low, high, bounds.is_integer, budget);
-    parts.push_back(sequence({literal("-"), numbers}));
+  if (all.empty() || bounds.least || bounds.most) all.push_back(interval(bounds, budget));
+  for (const Decimal& factor : bounds.not_multiple_of) {
+    none.push_back(multiples_of(factor, bounds.is_integer, budget));
   }
-  return choice(std::move(parts));
+  for (const Decimal& number : bounds.excluded) none.push_back(spellings(number));
+  if (bounds.is_fraction) {
+    const Expr zeros = repeat(literal("0"), 0, kUnbounded);
+    none.push_back(sequence({whole_number(), optional(sequence({literal("."), zeros}))}));
+  }
+  if (all.size() == 1 && none.empty()) return all.front();
+  Dfa numbers(all.front(), budget);
+  for (size_t i = 1; i < all.size(); ++i) numbers = numbers.both(Dfa(all[i], budget), budget);
+  for (const Expr& excluded : none) numbers = numbers.without(Dfa(excluded, budget), budget);
+  if (numbers.is_nothing()) return nothing();
+  return graph(std::make_shared<const Graph>(numbers.graph()));
 }
 
 }  // namespace faststream::rules

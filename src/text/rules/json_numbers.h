@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/rules/expression.h"
 #include "text/rules/work_budget.h"
@@ -31,18 +32,23 @@ struct NumberBounds {
   };
   std::optional<Bound> least;
   std::optional<Bound> most;
-  std::optional<Decimal> multiple_of;
+  std::vector<Decimal> multiple_of;      ///< of all of these
+  std::vector<Decimal> not_multiple_of;  ///< of none of these
+  std::vector<Decimal> excluded;         ///< numbers
   bool is_integer = false;
+  bool is_fraction = false;  ///< no whole numbers
 
   /// Makes a bound narrower.
   void at_least(const Bound& bound);
   void at_most(const Bound& bound);
   [[nodiscard]] bool has(const Decimal& number, WorkBudget& budget) const;
+  /// Whether all numbers, or all whole ones, are within.
+  [[nodiscard]] bool are_none() const;
 };
 
 /// The numbers within bounds: integers without point, others with a point where they need one;
-/// exponents where nothing is bounded. Throws Error where multiple_of is too large, or together
-/// with bounds.
+/// exponents where nothing is bounded. Throws Error where one of multiple_of is too large, or
+/// together with others.
 Expr number_expression(const NumberBounds& bounds, WorkBudget& budget);
 
 }  // namespace faststream::rules

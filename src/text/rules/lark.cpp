@@ -169,7 +169,7 @@ class LarkParser {
         reader_.fail("has a flag of a regular expression, which is not supported");
       }
       try {
-        return terminal(parse_regex(pattern, budget_), in_terminal);
+        return terminal(parse_regex(pattern, classes_), in_terminal);
       } catch (const Error& error) {
         reader_.fail("has an error: " + std::string(error.what()));
       }
@@ -209,7 +209,7 @@ class LarkParser {
       if (text.size() != 1 || last.size() != 1 || last.front() < text.front()) {
         reader_.fail("has a range of characters that is none");
       }
-      return terminal(characters({{text.front(), last.front()}}), in_terminal);
+      return terminal(classes_.of({{text.front(), last.front()}}), in_terminal);
     }
     const bool any_case = reader_.take("i");
     std::vector<Expr> parts;
@@ -218,13 +218,14 @@ class LarkParser {
       if (any_case && code < 0x80 && std::isalpha(static_cast<int>(code)) != 0) {
         one.push_back({code ^ 0x20U, code ^ 0x20U});
       }
-      parts.push_back(characters(std::move(one)));
+      parts.push_back(classes_.of(std::move(one)));
     }
     return terminal(sequence(std::move(parts)), in_terminal);
   }
 
   GrammarReader reader_;
   WorkBudget budget_;
+  CharacterClasses classes_{budget_};
   RuleNames names_;
   Expr ignored_;
 };

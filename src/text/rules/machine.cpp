@@ -79,7 +79,9 @@ Machine::Place Machine::make_place(std::vector<Item> from) {
       if (move.kind != Automaton::Move::Kind::plain) {
         const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(move.loop)];
         const int32_t count = item.count + 1;
-        if (move.kind == Automaton::Move::Kind::leave) {
+        if (move.kind == Automaton::Move::Kind::within) {
+          if (loop.most != kUnbounded && count > loop.most - move.left) continue;
+        } else if (move.kind == Automaton::Move::Kind::leave) {
           if (count < loop.least) continue;
           to.count = 0;
         } else {
@@ -256,13 +258,14 @@ Machine::Place Machine::farthest_from_bounds(Place place) {
     if (l < 0) continue;
     const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(l)];
     const int32_t to_least = loop.least - item.count;
-    const int32_t to_most = loop.most == kUnbounded ? kFar : loop.most - item.count;
+    const int32_t last = loop.most - loop.most_left;  // the bound that is met first
+    const int32_t to_most = loop.most == kUnbounded ? kFar : last - item.count;
     if (to_most < kFar) continue;
     if (to_least >= kFar) {
       item.count = 0;
       if (loop.least > kFar) item.count = loop.least - kFar;
     } else if (to_least <= 0 && loop.most != kUnbounded) {
-      item.count = std::max(loop.least, loop.most - kFar);
+      item.count = std::max(loop.least, last - kFar);
     }
   }
   // The moves from these have been followed already; what may end stays so.

@@ -28,7 +28,8 @@ const std::vector<CodeRange> kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0
 
 class RegexParser {
  public:
-  RegexParser(std::string_view pattern, WorkBudget& budget) : pattern_(pattern), budget_(budget) {
+  RegexParser(std::string_view pattern, CharacterClasses& classes)
+      : pattern_(pattern), classes_(classes) {
     if (pattern.size() > kMaxRegexBytes) {
       throw Error("the regular expression has more than " + std::to_string(kMaxRegexBytes) +
                   " bytes; make it smaller");
@@ -142,31 +143,19 @@ class RegexParser {
 
   Expr parse_atom(int depth) {
     if (take("(")) return parse_group(depth);
-    if (take("[")) return characters_of(parse_class());
+    if (take("[")) return classes_.of(parse_class());
     if (take("^")) return mark(Node::Kind::begin);
     if (take("$")) return mark(Node::Kind::end);
-    if (take(".")) return characters_of(complement(kLineEnds));
+    if (take(".")) return classes_.of(complement(kLineEnds));
     if (sees("*") || sees("+") || sees("?")) fail("repeats nothing");
     if (take("\\")) {
       if (take("A")) return mark(Node::Kind::begin);
       if (take("z") || take("Z")) return mark(Node::Kind::end);
       if (sees("b") || sees("B")) fail("has a word boundary, which is not supported");
-      return characters_of(parse_escape());
+      return classes_.of(parse_escape());
     }
     const uint32_t code = take_character();
-    return characters({{code, code}});
-  }
-
-  // As characters(), each class once.
-  Expr characters_of(std::vector<CodeRange> ranges) {
-    constexpr size_t kStepsOfRange = 60;
-    budget_.spend(ranges.size());
-    const auto [known, is_new] = classes_.try_emplace(std::move(ranges));
-    if (is_new) {
-      budget_.spend(kStepsOfRange * known->first.size());
-      known->second = characters(known->first);
-    }
-    return known->second;
+    return classes_.of({{code, code}});
   }
 
   Expr parse_group(int depth) {
@@ -299,7 +288,7 @@ class RegexParser {
         }
         from.front().last = to.front().first;
       }
-      budget_.spend(from.size());
+      classes_.budget().spend(from.size());
       ranges.insert(ranges.end(), from.begin(), from.end());
     }
     return is_negated ? complement(std::move(ranges)) : ranges;
@@ -317,9 +306,8 @@ class RegexParser {
   }
 
   std::string_view pattern_;
-  WorkBudget& budget_;
+  CharacterClasses& classes_;
   size_t at_ = 0;
-  std::map<std::vector<CodeRange>, Expr> classes_;
 };
 
 bool has_mark(const Expr& expr) {
@@ -364,11 +352,12 @@ Expr any_character() {
 
 Expr parse_regex(std::string_view pattern) {
   WorkBudget budget;
-  return parse_regex(pattern, budget);
+  CharacterClasses classes(budget);
+  return parse_regex(pattern, classes);
 }
 
-Expr parse_regex(std::string_view pattern, WorkBudget& budget, bool anywhere) {
-  const Expr parsed = RegexParser(pattern, budget).parse();
+Expr parse_regex(std::string_view pattern, CharacterClasses& classes, bool anywhere) {
+  const Expr parsed = RegexParser(pattern, classes).parse();
   const Expr before = anywhere ? repeat(any_character(), 0, kUnbounded) : literal("");
   const Expr after = anywhere ? rest(any_character()) : literal("");
   Expr whole = resolve(resolve(parsed, Node::Kind::begin, before), Node::Kind::end, after);

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/rules/character_classes.h"
 #include "text/rules/expression.h"
-#include "text/rules/work_budget.h"
 
 namespace faststream::rules {
 
@@ -15,8 +15,9 @@ constexpr size_t kMaxRegexBytes = size_t{1} << 20U;
 
 /// The texts that match a pattern as a whole; or, if `anywhere`, those in which it is found, of
 /// which ^ and $ are the ends. Throws Error, naming what and where, for what no pattern is, for
-/// lookarounds, back references, word boundaries and flags, and once the budget is spent.
-Expr parse_regex(std::string_view pattern, WorkBudget& budget, bool anywhere = false);
+/// lookarounds, back references, word boundaries and flags, and once the budget of the classes is
+/// spent.
+Expr parse_regex(std::string_view pattern, CharacterClasses& classes, bool anywhere = false);
 /// With a budget of its own.
 Expr parse_regex(std::string_view pattern);
 

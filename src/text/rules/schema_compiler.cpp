@@ -11,26 +11,7 @@ namespace faststream::rules {
 namespace {
 
 constexpr int kMaxRuleDepth = 300;    // of rules that are being made
-constexpr int64_t kMaxBuilt = 20000;  // combinations of schemas
 constexpr size_t kMaxExclusive = 64;  // alternatives of oneOf, each beside each
-
-using Names = std::span<const std::string_view>;
-constexpr std::array<std::string_view, 12> kRefused = {"$dynamicRef",
-                                                       "$recursiveRef",
-                                                       "$dynamicAnchor",
-                                                       "$recursiveAnchor",
-                                                       "extends",
-                                                       "disallow",
-                                                       "divisibleBy",
-                                                       "formatMinimum",
-                                                       "formatMaximum",
-                                                       "formatExclusiveMinimum",
-                                                       "formatExclusiveMaximum",
-                                                       "minContains "};
-
-bool is_among(Names names, std::string_view name) {
-  return std::ranges::find(names, name) != names.end();
-}
 
 const SchemaJson* find(const SchemaJson& schema, const char* key) {
   const auto found = schema.find(key);
@@ -51,6 +32,12 @@ Grammar SchemaCompiler::compile() {
   }
   grammar_.rules.front().expr = whole;
   return std::move(grammar_);
+}
+
+void SchemaCompiler::count_combination(const All& all) {
+  constexpr size_t kSteps = 800;
+  constexpr size_t kStepsOfOne = 20;
+  budget_.spend(kSteps + kStepsOfOne * (all.schemas.size() + all.made.size()));
 }
 
 Expr SchemaCompiler::shared(const std::string& name, const Expr& expr) {
@@ -80,16 +67,20 @@ Expr SchemaCompiler::rule_of(const All& all) {
 }
 
 Expr SchemaCompiler::build(const All& all) {
-  if (++n_built_ > kMaxBuilt) {
-    throw Error("the JSON schema has too many combinations of alternatives; make it smaller");
-  }
+  count_combination(all);
   const Schemas schemas = flatten(all);
   if (std::ranges::any_of(schemas, [](const SchemaJson* s) { return *s == SchemaJson(false); })) {
     return nothing();
   }
-  if (const auto choice = find_choice(schemas, all)) return build_choice(*choice, all);
+  if (const auto choice = find_choice(schemas, all)) {
+    return has_no_value(schemas) ? nothing() : build_choice(*choice, all);
+  }
   const uint8_t allowed = types(schemas);
-  if (auto values = build_values(schemas)) return *values;
+  if (const auto values = values_of(schemas)) {
+    std::vector<Expr> parts;
+    for (const SchemaJson& value : *values) parts.push_back(json_value(value));
+    return choice(std::move(parts));
+  }
   std::vector<Expr> parts;
   const auto is_excluded = [&](const SchemaJson& value) {
     return std::ranges::any_of(schemas, [&](const SchemaJson* s) {
@@ -97,34 +88,43 @@ Expr SchemaCompiler::build(const All& all) {
       return none != nullptr && std::ranges::find(*none, value) != none->end();
     });
   };
-  const auto excludes = [&](auto&& is_type) {
-    for (const SchemaJson* s : schemas) {
-      const SchemaJson* none = s->is_object() ? find(*s, kNoneOf) : nullptr;
-      if (none != nullptr && std::ranges::any_of(*none, is_type)) {
-        refuse(*s, "\"not\" of a number, a list or an object, which is not supported");
-      }
-    }
-  };
   if ((allowed & kNull) != 0 && !is_excluded(nullptr)) parts.push_back(literal("null"));
   for (const bool value : {false, true}) {
     if ((allowed & kBoolean) != 0 && !is_excluded(value)) {
       parts.push_back(literal(value ? "true" : "false"));
     }
   }
-  if ((allowed & (kInteger | kOtherNumber)) != 0) {
-    excludes([](const SchemaJson& v) { return v.is_number(); });
-    parts.push_back(build_numbers(schemas, allowed));
-  }
+  if ((allowed & (kInteger | kOtherNumber)) != 0) parts.push_back(build_numbers(schemas, allowed));
   if ((allowed & kString) != 0) parts.push_back(build_strings(schemas));
-  if ((allowed & kArray) != 0) {
-    excludes([](const SchemaJson& v) { return v.is_array(); });
-    parts.push_back(build_arrays(schemas));
-  }
-  if ((allowed & kObject) != 0) {
-    excludes([](const SchemaJson& v) { return v.is_object(); });
-    parts.push_back(build_objects(schemas));
-  }
+  if ((allowed & kArray) != 0) parts.push_back(build_arrays(schemas, all));
+  if ((allowed & kObject) != 0) parts.push_back(build_objects(schemas, all));
   return choice(std::move(parts));
+}
+
+// Whether a member that is required has no value left, so that choices that are still to be made
+// need not be: conditions often ask for one of many values.
+bool SchemaCompiler::has_no_value(const Schemas& schemas) {
+  std::set<std::string> required;
+  for (const SchemaJson* s : schemas) {
+    const SchemaJson* names = s->is_object() ? find(*s, "required") : nullptr;
+    if (names == nullptr || !names->is_array()) continue;
+    for (const SchemaJson& name : *names) required.insert(name.get<std::string>());
+  }
+  if ((types(schemas) & ~kObject) != 0) return false;
+  return std::ranges::any_of(required, [&](const std::string& name) {
+    All all;
+    for (const SchemaJson* s : schemas) {
+      const SchemaJson* members = s->is_object() ? find(*s, "properties") : nullptr;
+      if (members != nullptr && members->contains(name)) all.schemas.insert(&members->at(name));
+    }
+    if (all.schemas.size() < 2) return false;
+    const Schemas flat = flatten(all);
+    if (std::ranges::any_of(flat, [](const SchemaJson* s) { return *s == SchemaJson(false); })) {
+      return true;
+    }
+    const auto values = values_of(flat);
+    return values && values->empty();
+  });
 }
 
 // All schemas that hold where these do.
@@ -160,51 +160,97 @@ SchemaCompiler::Schemas SchemaCompiler::flatten(const All& all) {
         for (size_t i = parts->size(); i-- > 0;) todo.push_back(&(*parts)[i]);
       }
       if (const SchemaJson* excluded = find(schema, "not")) {
-        Schemas& made = made_[{&schema, "not"}];
-        if (made.empty()) {
-          try {
-            made.push_back(&document_.keep(document_.negation(*excluded)));
-          } catch (const Error& error) {
-            refuse(schema, error.what());
-          }
-        }
-        todo.push_back(made.front());
+        todo.push_back(&negation(schema, *excluded));
       }
     }
-    if (ref != nullptr) {
-      if (!ref->is_string()) refuse(schema, "a \"$ref\" that is no text");
-      todo.push_back(&document_.resolve(ref->get<std::string>()));
+    for (const char* key : kReferences) {
+      const SchemaJson* reference = find(schema, key);
+      if (reference == nullptr || (is_alone && reference != ref)) continue;
+      todo.push_back(&document_.resolve(reference->get<std::string>()));
     }
   }
   return flat;
 }
 
+const SchemaJson& SchemaCompiler::negation(const SchemaJson& owner, const SchemaJson& schema) {
+  try {
+    return document_.negation(schema);
+  } catch (const Error& error) {
+    refuse(owner, error.what());
+  }
+}
+
 void SchemaCompiler::check_keywords(const SchemaJson& schema) const {
   for (const auto& [key, value] : schema.items()) {
-    if (is_among(kRefused, key)) refuse(schema, in_quotes(key) + ", which is not supported");
-    if (key == "$id" && &schema != &document_.root()) {
-      refuse(schema, "an \"$id\" of its own, which is not supported");
-    }
-    if (key == "uniqueItems" && value == SchemaJson(true)) {
-      const SchemaJson* most = find(schema, "maxItems");
-      if (most == nullptr || !most->is_number() || most->get<double>() > 1) {
-        refuse(schema, "\"uniqueItems\", which is not supported");
-      }
-    }
-    const bool is_unevaluated = key == "unevaluatedProperties" || key == "unevaluatedItems";
-    if (!is_unevaluated || value == SchemaJson(true)) continue;
-    for (const char* other : {"$ref", "allOf", "anyOf", "oneOf", "if", "not", "dependentSchemas",
-                              "dependencies", "contains"}) {
-      if (schema.contains(other)) {
-        refuse(schema, in_quotes(key) + " beside " + in_quotes(other) + ", which is not supported");
-      }
+    if (is_refused_keyword(key)) refuse(schema, in_quotes(key) + ", which is not supported");
+  }
+}
+
+// Of a value it is not known what alternatives evaluate.
+void SchemaCompiler::check_unevaluated(const SchemaJson& schema) const {
+  for (const char* key : {"unevaluatedProperties", "unevaluatedItems"}) {
+    if (!schema.contains(key)) continue;
+    for (const char* other : {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if",
+                              "dependentSchemas", "dependencies", "contains"}) {
+      if (!schema.contains(other)) continue;
+      refuse(schema, in_quotes(key) + " beside " + in_quotes(other) +
+                         ", which is not supported for values of \"enum\" and \"const\"");
     }
   }
+}
+
+// The schemas that hold in place of one, after itself.
+SchemaCompiler::Schemas SchemaCompiler::in_place(const SchemaJson& owner, const All& all) {
+  Schemas found;
+  std::set<const SchemaJson*> seen;
+  Schemas todo = {&owner};
+  while (!todo.empty()) {
+    const SchemaJson& schema = *todo.back();
+    todo.pop_back();
+    if (!schema.is_object() || !seen.insert(&schema).second) continue;
+    const bool is_alone = document_.ref_is_alone() && schema.contains("$ref");
+    for (const char* key : kReferences) {
+      const SchemaJson* ref = find(schema, key);
+      if (ref != nullptr) todo.push_back(&document_.resolve(ref->get<std::string>()));
+    }
+    if (is_alone) continue;
+    found.push_back(&schema);
+    if (const SchemaJson* parts = find(schema, "allOf")) {
+      for (const SchemaJson& part : *parts) todo.push_back(&part);
+    }
+    const auto add_made = [&](const SchemaJson* way) {
+      if (all.schemas.contains(way)) todo.push_back(way);
+    };
+    for (const char* key : {"anyOf", "oneOf"}) {
+      const SchemaJson* ways = find(schema, key);
+      for (size_t i = 0; ways != nullptr && i < ways->size(); ++i) add_made(&(*ways)[i]);
+    }
+    for (auto made = made_.lower_bound({&schema, ""});
+         made != made_.end() && made->first.first == &schema; ++made) {
+      std::ranges::for_each(made->second, add_made);
+    }
+  }
+  return found;
+}
+
+std::vector<SchemaCompiler::Unevaluated> SchemaCompiler::unevaluated(const Schemas& schemas,
+                                                                     const All& all,
+                                                                     const char* key) {
+  std::vector<Unevaluated> found;
+  for (const SchemaJson* schema : schemas) {
+    const SchemaJson* value = schema->is_object() ? find(*schema, key) : nullptr;
+    if (value != nullptr) found.push_back({schema, value, in_place(*schema, all)});
+  }
+  return found;
 }
 
 // The first choice that was not made.
 std::optional<SchemaCompiler::Choice> SchemaCompiler::find_choice(const Schemas& schemas,
                                                                   const All& all) {
+  const bool evaluates = std::ranges::any_of(schemas, [](const SchemaJson* s) {
+    return s->is_object() &&
+           (s->contains("unevaluatedProperties") || s->contains("unevaluatedItems"));
+  });
   for (const SchemaJson* s : schemas) {
     const SchemaJson& schema = *s;
     if (!schema.is_object()) continue;
@@ -215,35 +261,60 @@ std::optional<SchemaCompiler::Choice> SchemaCompiler::find_choice(const Schemas&
         refuse(schema, in_quotes(key) + " that is no list of schemas");
       }
       Choice choice{.what = {s, key}, .ways = {}, .exclusive = std::string_view(key) == "oneOf"};
-      for (const SchemaJson& way : *ways) choice.ways.push_back(&way);
+      if (evaluates && !choice.exclusive) {
+        choice.ways = subsets(schema, *ways);
+      } else {
+        for (const SchemaJson& way : *ways) choice.ways.push_back({&way});
+      }
       return choice;
     }
-    const SchemaJson* condition = find(schema, "if");
-    const bool branches = schema.contains("then") || schema.contains("else");
-    if (condition != nullptr && branches && !all.made.contains({s, "if"})) {
-      Schemas& made = made_[{s, "if"}];
-      if (made.empty()) {
-        const SchemaJson* then = find(schema, "then");
-        const SchemaJson* otherwise = find(schema, "else");
-        // The parts stay where they are, so that references and orders do.
-        SchemaJson no;
-        try {
-          no = document_.negation(*condition);
-        } catch (const Error& error) {
-          refuse(schema, error.what());
-        }
-        const auto both = [this](SchemaJson a, const SchemaJson* b) {
-          SchemaJson parts = SchemaJson::array({std::move(a)});
-          if (b != nullptr) parts.push_back(*b);
-          return &document_.keep({{"allOf", std::move(parts)}});
-        };
-        made = {both(*condition, then), both(std::move(no), otherwise)};
-      }
-      return Choice{.what = {s, "if"}, .ways = made};
+    if (!all.made.contains({s, "if"})) {
+      if (auto condition = find_condition(schema, evaluates)) return condition;
     }
     if (auto dependency = find_dependency(schema, all)) return dependency;
   }
   return std::nullopt;
+}
+
+// All that may hold at once of alternatives, since all that do evaluate members and items.
+std::vector<SchemaCompiler::Schemas> SchemaCompiler::subsets(const SchemaJson& owner,
+                                                             const SchemaJson& ways) const {
+  constexpr size_t kMost = 5;
+  if (ways.size() > kMost) {
+    refuse(owner, "\"anyOf\" of more than " + std::to_string(kMost) +
+                      " alternatives where unevaluated members or items count, which is not "
+                      "supported");
+  }
+  std::vector<Schemas> found;
+  for (size_t set = 1; set < size_t{1} << ways.size(); ++set) {
+    Schemas& schemas = found.emplace_back();
+    for (size_t i = 0; i < ways.size(); ++i) {
+      if ((set >> i & 1U) != 0) schemas.push_back(&ways[i]);
+    }
+  }
+  return found;
+}
+
+// evaluates: what the condition says of members and items counts, even if nothing follows from it.
+std::optional<SchemaCompiler::Choice> SchemaCompiler::find_condition(const SchemaJson& schema,
+                                                                     bool evaluates) {
+  const SchemaJson* condition = find(schema, "if");
+  const SchemaJson* then = find(schema, "then");
+  const SchemaJson* otherwise = find(schema, "else");
+  if (condition == nullptr) return std::nullopt;
+  if (then == nullptr && otherwise == nullptr && !evaluates) return std::nullopt;
+  Schemas& made = made_[{&schema, "if"}];
+  if (made.empty()) {
+    const auto both = [this](SchemaJson a, const SchemaJson* b) {
+      SchemaJson parts = SchemaJson::array({std::move(a)});
+      if (b != nullptr) parts.push_back(*b);
+      return &document_.keep({{"allOf", std::move(parts)}});
+    };
+    SchemaJson no = true;
+    if (then != nullptr || otherwise != nullptr) no = {{"not", *condition}};
+    made = {both(*condition, then), both(std::move(no), otherwise)};
+  }
+  return Choice{.what = {&schema, "if"}, .ways = {{made.front()}, {made.back()}}};
 }
 
 // Either a member is not there, or what depends on it holds.
@@ -267,7 +338,7 @@ std::optional<SchemaCompiler::Choice> SchemaCompiler::find_dependency(const Sche
         }
         made = {&document_.keep(without), &document_.keep(std::move(with))};
       }
-      return Choice{.what = what, .ways = made};
+      return Choice{.what = what, .ways = {{made.front()}, {made.back()}}};
     }
   }
   return std::nullopt;
@@ -278,13 +349,13 @@ Expr SchemaCompiler::build_choice(const Choice& made, const All& all) {
   rest.made.insert(made.what);
   std::vector<Expr> parts;
   Schemas possible;
-  for (const SchemaJson* way : made.ways) {
+  for (const Schemas& way : made.ways) {
     All with = rest;
-    with.schemas.insert(way);
+    with.schemas.insert(way.begin(), way.end());
     Expr expr = rule_of(with);
     if (is_nothing(expr)) continue;
     parts.push_back(std::move(expr));
-    possible.push_back(way);
+    possible.push_back(way.front());
   }
   if (made.exclusive && possible.size() > kMaxExclusive) {
     refuse(*made.what.first, "\"oneOf\" of more than " + std::to_string(kMaxExclusive) +
@@ -306,11 +377,7 @@ Expr SchemaCompiler::build_alone(const Choice& made, const SchemaJson& way, cons
   All with = rest;
   with.schemas.insert(&way);
   try {
-    for (const SchemaJson* other : others) {
-      Schemas& negation = made_[{other, "not itself"}];
-      if (negation.empty()) negation.push_back(&document_.keep(document_.negation(*other)));
-      with.schemas.insert(negation.front());
-    }
+    for (const SchemaJson* other : others) with.schemas.insert(&document_.negation(*other));
     return rule_of(with);
   } catch (const Error& error) {
     refuse(*made.what.first,
@@ -351,6 +418,7 @@ uint8_t SchemaCompiler::types(const Schemas& schemas) const {
     if (name == "array") return kArray;
     if (name == "object") return kObject;
     if (name == "any") return kAnyType;
+    if (name == kFraction) return kOtherNumber;
     refuse(schema, "the \"type\" " + name.dump() + ", which is unknown");
   };
   for (const SchemaJson* schema : schemas) {
@@ -368,7 +436,7 @@ uint8_t SchemaCompiler::types(const Schemas& schemas) const {
 }
 
 // The values of an enumeration that are valid; nothing where there is none.
-std::optional<Expr> SchemaCompiler::build_values(const Schemas& schemas) {
+std::optional<std::vector<SchemaJson>> SchemaCompiler::values_of(const Schemas& schemas) {
   for (const SchemaJson* schema : schemas) {
     if (!schema->is_object()) continue;
     const SchemaJson* only = find(*schema, "const");
@@ -376,14 +444,15 @@ std::optional<Expr> SchemaCompiler::build_values(const Schemas& schemas) {
     if (only == nullptr && list == nullptr) continue;
     SchemaJson values = only != nullptr ? SchemaJson::array({*only}) : *list;
     if (!values.is_array()) refuse(*schema, "an \"enum\" that is no list");
-    std::vector<Expr> parts;
+    std::vector<SchemaJson> found;
     tried_ = only != nullptr ? only : list;
     for (const SchemaJson& value : values) {
       const bool fits = std::ranges::all_of(
           schemas, [&](const SchemaJson* other) { return valid(value, *other, false); });
-      if (fits) parts.push_back(json_value(value));
+      if (fits) found.push_back(value);
     }
-    return choice(std::move(parts));
+    tried_ = nullptr;
+    return found;
   }
   return std::nullopt;
 }

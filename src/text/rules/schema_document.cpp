@@ -12,11 +12,10 @@
 #include "support/json.h"
 #include "support/printable.h"
 #include "text/rules/json_schema.h"
+#include "text/rules/uri.h"
 
 namespace faststream::rules {
 namespace {
-
-constexpr int kMaxNegationDepth = 16;
 
 // What a keyword's value is.
 enum class Kind : uint8_t {
@@ -43,6 +42,8 @@ struct Keyword {
 constexpr Keyword kKeywords[] = {
     {"$anchor", Kind::text},
     {"$defs", Kind::named_schemas},
+    {"$dynamicAnchor", Kind::text},
+    {"$dynamicRef", Kind::text},
     {"$id", Kind::text},
     {"$ref", Kind::text},
     {"additionalItems", Kind::schema},
@@ -150,13 +151,19 @@ const char* fault_of(Kind kind, const SchemaJson& value) {
   return nullptr;
 }
 
-// Keywords that say nothing about an instance.
-constexpr std::array<std::string_view, 17> kSilent = {
-    "title",        "description", "default",         "examples",
-    "deprecated",   "readOnly",    "writeOnly",       "$comment",
-    "$schema",      "$defs",       "definitions",     "$anchor",
-    "$id",          "id",          "contentEncoding", "contentMediaType",
-    "contentSchema"};
+constexpr std::string_view kRefused[] = {
+    "$recursiveAnchor",       "$recursiveRef",          "disallow",      "divisibleBy",  "extends",
+    "formatExclusiveMaximum", "formatExclusiveMinimum", "formatMaximum", "formatMinimum"};
+
+// What is at a JSON pointer, escaped as in a URI; null: nothing.
+template <typename Json>
+Json* find_pointer(Json& in, std::string_view pointer) {
+  try {
+    return &in.at(SchemaJson::json_pointer(decode_percent(pointer)));
+  } catch (const nlohmann::json::exception&) {
+    return nullptr;
+  }
+}
 
 std::string escaped_pointer(std::string_view name) {
   std::string escaped;
@@ -172,29 +179,18 @@ std::string escaped_pointer(std::string_view name) {
   return escaped;
 }
 
-std::string decode_percent(std::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto is_hex = [&](size_t at) {
-      return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])) != 0;
-    };
-    if (text[i] == '%' && is_hex(i + 1) && is_hex(i + 2)) {
-      decoded += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
-      i += 2;
-    } else {
-      decoded += text[i];
-    }
-  }
-  return decoded;
-}
-
-SchemaJson any_of(std::vector<SchemaJson> schemas) {
-  if (schemas.empty()) return false;
-  if (schemas.size() == 1) return schemas.front();
-  return {{"anyOf", std::move(schemas)}};
-}
-
 }  // namespace
+
+bool is_keyword(std::string_view name) { return find_keyword(name) != nullptr; }
+
+bool is_refused_keyword(std::string_view name) {
+  return std::ranges::find(kRefused, name) != std::end(kRefused);
+}
+
+bool is_same_json(const SchemaJson& a, const SchemaJson& b) {
+  if (a.is_string() || b.is_string()) return a == b;
+  return nlohmann::json(a) == nlohmann::json(b);
+}
 
 size_t count_characters(std::string_view text) {
   return static_cast<size_t>(std::ranges::count_if(
@@ -211,28 +207,25 @@ SchemaDocument::SchemaDocument(std::string_view text) {
     const auto draft = root_["$schema"].get<std::string>();
     const auto is = [&](const char* name) { return draft.find(name) != std::string::npos; };
     ref_is_alone_ = is("draft-07") || is("draft-06") || is("draft-04") || is("draft-03");
+    contains_evaluates_ = !is("2019-09");
+    if (is("draft-04") || is("draft-03")) id_ = "id";
     if (!is("json-schema.org")) {
       throw Error("\"$schema\" is " + in_quotes(draft) + ", which is not supported; leave it out");
     }
   }
-  index(root_, "#");
+  named_[""] = &root_;
+  index(root_, "#", "");
+  resolve_references();
 }
 
-void SchemaDocument::index(const SchemaJson& schema, const std::string& place) {
+void SchemaDocument::index(SchemaJson& schema, const std::string& place, std::string base) {
   if (!places_.emplace(&schema, Place{place, places_.size()}).second) return;
   if (!schema.is_object() && !schema.is_boolean()) {
     throw Error("the JSON schema's " + place + " is no object, true or false");
   }
   if (!schema.is_object()) return;
-  for (const char* name : {"$anchor", "$dynamicAnchor"}) {
-    const auto anchor = schema.find(name);
-    if (anchor != schema.end() && anchor->is_string()) {
-      anchors_.emplace("#" + anchor->get<std::string>(), &schema);
-    }
-  }
-  const auto id = schema.find("$id");
-  if (id != schema.end() && id->is_string()) anchors_.emplace(id->get<std::string>(), &schema);
-  for (const auto& [name, value] : schema.items()) {
+  base = index_names(schema, std::move(base));
+  for (auto& [name, value] : schema.items()) {
     const Keyword* keyword = find_keyword(name);
     if (keyword == nullptr) continue;
     if (const char* fault = fault_of(keyword->kind, value)) {
@@ -243,22 +236,89 @@ void SchemaDocument::index(const SchemaJson& schema, const std::string& place) {
       case Kind::schema:
       case Kind::schemas:
       case Kind::schema_or_schemas:
-        if (!value.is_array()) index(value, at);
+        if (!value.is_array()) index(value, at, base);
         for (size_t i = 0; value.is_array() && i < value.size(); ++i) {
-          index(value[i], at + "/" + std::to_string(i));
+          index(value[i], at + "/" + std::to_string(i), base);
         }
         break;
       case Kind::named_schemas:
       case Kind::schemas_or_texts:
-        for (const auto& [key, part] : value.items()) {
+        for (auto& [key, part] : value.items()) {
           if (keyword->kind == Kind::schemas_or_texts && is_list_of_texts(part)) continue;
-          index(part, at + "/" + escaped_pointer(key));
+          index(part, at + "/" + escaped_pointer(key), base);
         }
         break;
       default:
         break;
     }
   }
+}
+
+// Notes what a schema is called by, and its references. Returns the base of URIs in it.
+std::string SchemaDocument::index_names(SchemaJson& schema, std::string base) {
+  const auto text_of = [&](const char* name) -> const std::string* {
+    const auto found = schema.find(name);
+    return found != schema.end() && found->is_string() ? &found->get_ref<const std::string&>()
+                                                       : nullptr;
+  };
+  const bool is_alone = ref_is_alone_ && schema.contains("$ref");
+  const std::string* id = is_alone ? nullptr : text_of(id_);
+  if (id != nullptr && !id->empty()) {
+    const size_t hash = std::min(id->find('#'), id->size());
+    base = resolve_uri(base, id->substr(0, hash));
+    if (hash > 0) named_.emplace(base, &schema);
+    if (hash + 1 < id->size()) named_.emplace(base + id->substr(hash), &schema);
+  }
+  for (const char* name : {"$anchor", "$dynamicAnchor"}) {
+    if (const std::string* anchor = text_of(name)) named_.emplace(base + "#" + *anchor, &schema);
+  }
+  if (const std::string* anchor = text_of("$dynamicAnchor")) ++n_dynamic_[*anchor];
+  references_.push_back({&schema, base});
+  return base;
+}
+
+// References become pointers into the whole document; those that lead elsewhere stay.
+void SchemaDocument::resolve_references() {
+  for (size_t i = 0; i < references_.size(); ++i) {  // to which are added
+    const Reference each = references_[i];
+    for (const char* key : kReferences) {
+      const auto found = each.schema->find(key);
+      if (found == each.schema->end()) continue;
+      const auto& reference = found->get_ref<const std::string&>();
+      const std::string name =
+          reference.substr(std::min(reference.find('#') + 1, reference.size()));
+      const auto dynamic = n_dynamic_.find(name);
+      const bool is_dynamic = std::string_view(key) == "$dynamicRef";
+      if (is_dynamic && dynamic != n_dynamic_.end() && dynamic->second > 1) {
+        throw Error("the JSON schema's " + place(*each.schema) + " has the \"$dynamicRef\" " +
+                    in_quotes(reference) + ", of which there are several, which is not supported");
+      }
+      *found = canonical(reference, each.base);
+    }
+  }
+  references_.clear();
+}
+
+std::string SchemaDocument::canonical(const std::string& reference, const std::string& base) {
+  const size_t hash = std::min(reference.find('#'), reference.size());
+  const std::string uri = resolve_uri(base, reference.substr(0, hash));
+  const std::string fragment = hash < reference.size() ? reference.substr(hash + 1) : "";
+  const bool is_pointer = fragment.starts_with('/');
+  const bool is_name = !fragment.empty() && !is_pointer;
+  const auto named = named_.find(is_name ? uri + "#" + decode_percent(fragment) : uri);
+  if (named == named_.end()) return reference;
+  SchemaJson* found = named->second;
+  if (is_pointer) {
+    found = find_pointer(*named->second, fragment);
+    if (found == nullptr) return reference;
+    // It may stand where no keyword has schemas.
+    if (!places_.contains(found)) {
+      index(*found, places_.at(named->second).pointer + decode_percent(fragment), uri);
+    }
+  }
+  std::string pointer;
+  for (const char c : places_.at(found).pointer) pointer += c == '%' ? "%25" : std::string(1, c);
+  return pointer;
 }
 
 const SchemaJson& SchemaDocument::keep(SchemaJson schema) {
@@ -278,108 +338,17 @@ size_t SchemaDocument::position(const SchemaJson& schema) const {
 }
 
 const SchemaJson& SchemaDocument::resolve(const std::string& reference) {
-  std::string local = reference;
-  if (root_.is_object() && root_.contains("$id") && root_["$id"].is_string()) {
-    const auto id = root_["$id"].get<std::string>();
-    if (local.starts_with(id)) local.erase(0, id.size());
-  }
-  if (local.empty() || local == "#") return root_;
-  const auto anchor = anchors_.find(local);
-  if (anchor != anchors_.end()) return *anchor->second;
-  const std::string pointer = decode_percent(std::string_view(local).substr(1));
-  if (!local.starts_with("#/")) {
-    throw Error("\"$ref\" is " + in_quotes(reference) +
+  if (reference == "#") return root_;
+  if (!reference.starts_with("#/")) {
+    throw Error("a \"$ref\" or \"$dynamicRef\" is " + in_quotes(reference) +
                 ", which is not in this document; other documents are not supported");
   }
-  const SchemaJson* found = nullptr;
-  try {
-    found = &std::as_const(root_).at(SchemaJson::json_pointer(pointer));
-  } catch (const nlohmann::json::exception&) {  // told below
-  }
+  const SchemaJson* found =
+      find_pointer(std::as_const(root_), std::string_view(reference).substr(1));
   if (found == nullptr || (!found->is_object() && !found->is_boolean())) {
     throw Error("\"$ref\" is " + in_quotes(reference) + ", where there is no schema");
   }
-  index(*found, local);  // it may stand where no keyword has schemas
   return *found;
-}
-
-SchemaJson SchemaDocument::negation(const SchemaJson& schema, int depth) {
-  if (depth > kMaxNegationDepth) throw Error("\"not\" is nested too deep");
-  if (schema.is_boolean()) return !schema.get<bool>();
-  if (!schema.is_object()) throw Error("\"not\" is no schema");
-  const auto typed = [](const char* type, const char* key, SchemaJson value) -> SchemaJson {
-    return {{"type", type}, {key, std::move(value)}};
-  };
-  std::vector<SchemaJson> ways;  // in which it can be invalid
-  for (const auto& [key, value] : schema.items()) {
-    if (std::ranges::find(kSilent, key) != kSilent.end()) continue;
-    if (key == "type") {
-      SchemaJson others = SchemaJson::array();
-      const auto has = [&types = value](const char* type) {
-        return types == type ||
-               (types.is_array() && std::ranges::find(types, SchemaJson(type)) != types.end());
-      };
-      if (has("integer") && !has("number")) {
-        throw Error("\"not\" of \"type\": \"integer\" is not supported");
-      }
-      for (const char* type : {"null", "boolean", "number", "string", "array", "object"}) {
-        if (!has(type)) others.push_back(type);
-      }
-      if (!others.empty()) ways.push_back({{"type", others}});
-    } else if (key == "const") {
-      ways.push_back({{kNoneOf, SchemaJson::array({value})}});
-    } else if (key == "enum") {
-      ways.push_back({{kNoneOf, value}});
-    } else if (key == "not") {
-      ways.push_back(value);
-    } else if (key == "allOf") {
-      for (const SchemaJson& part : value) ways.push_back(negation(part, depth + 1));
-    } else if (key == "anyOf") {
-      SchemaJson all = SchemaJson::array();
-      for (const SchemaJson& part : value) all.push_back(negation(part, depth + 1));
-      ways.push_back({{"allOf", all}});
-    } else if (key == "$ref") {
-      ways.push_back(negation(resolve(value.get<std::string>()), depth + 1));
-    } else if (key == "required" && value.is_array()) {
-      for (const SchemaJson& name : value) {
-        ways.push_back(
-            typed("object", "properties", SchemaJson::object({{name.get<std::string>(), false}})));
-      }
-    } else if (key == "properties") {
-      for (const auto& [name, part] : value.items()) {
-        SchemaJson without = negation(part, depth + 1);
-        if (without == SchemaJson(false)) continue;
-        SchemaJson way = typed("object", "properties", SchemaJson::object({{name, without}}));
-        way["required"] = SchemaJson::array({name});
-        ways.push_back(std::move(way));
-      }
-    } else if (key == "pattern") {
-      ways.push_back(typed("string", kNotPattern, value));
-    } else if (key == "minLength" && value.is_number_unsigned()) {
-      const auto least = value.get<uint64_t>();
-      if (least > 0) ways.push_back(typed("string", "maxLength", least - 1));
-    } else if (key == "maxLength" && value.is_number_unsigned()) {
-      ways.push_back(typed("string", "minLength", value.get<uint64_t>() + 1));
-    } else if (key == "minimum") {
-      ways.push_back(typed("number", "exclusiveMaximum", value));
-    } else if (key == "maximum") {
-      ways.push_back(typed("number", "exclusiveMinimum", value));
-    } else if (key == "exclusiveMinimum" && value.is_number()) {
-      ways.push_back(typed("number", "maximum", value));
-    } else if (key == "exclusiveMaximum" && value.is_number()) {
-      ways.push_back(typed("number", "minimum", value));
-    } else if (key == "items" && (value.is_boolean() || value.empty())) {
-      if (value == SchemaJson(false)) ways.push_back(typed("array", "minItems", 1));
-    } else if (key == "minItems" && value.is_number_unsigned()) {
-      const auto least = value.get<uint64_t>();
-      if (least > 0) ways.push_back(typed("array", "maxItems", least - 1));
-    } else if (key == "maxItems" && value.is_number_unsigned()) {
-      ways.push_back(typed("array", "minItems", value.get<uint64_t>() + 1));
-    } else {
-      throw Error("\"not\" or \"if\" of " + in_quotes(key) + " is not supported");
-    }
-  }
-  return any_of(std::move(ways));
 }
 
 }  // namespace faststream::rules

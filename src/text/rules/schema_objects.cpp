@@ -13,7 +13,8 @@ namespace faststream::rules {
 namespace {
 
 constexpr int kMaxValidDepth = 200;
-constexpr size_t kMaxPatterns = 5;  // of members' names in one object
+constexpr size_t kMaxNameKinds = 64;  // of one object, by the patterns that they fit
+constexpr size_t kMaxSome = 4;        // members that are to be there, each beside each
 constexpr int64_t kMaxCounted = 20000;
 
 const SchemaJson* object_member(const SchemaJson& schema, const char* key) {
@@ -22,22 +23,24 @@ const SchemaJson* object_member(const SchemaJson& schema, const char* key) {
   return found == schema.end() ? nullptr : &*found;
 }
 
-const SchemaJson* additional(const SchemaJson& schema) {
-  const SchemaJson* others = object_member(schema, "additionalProperties");
-  return others != nullptr ? others : object_member(schema, "unevaluatedProperties");
-}
-
-// Equal as JSON Schema has it: whatever the order of members and the spelling of numbers.
-bool is_same(const SchemaJson& a, const SchemaJson& b) {
-  if (a.is_string() || b.is_string()) return a == b;
-  return nlohmann::json(a) == nlohmann::json(b);
-}
-
 }  // namespace
 
+// Whether a schema says of a member what it must be, so that the member is evaluated.
+bool SchemaCompiler::evaluates(const SchemaJson& schema, const std::string& name) {
+  const SchemaJson* members = object_member(schema, "properties");
+  if (members != nullptr && members->contains(name)) return true;
+  if (object_member(schema, "additionalProperties") != nullptr) return true;
+  const SchemaJson* patterns = object_member(schema, "patternProperties");
+  if (patterns == nullptr) return false;
+  for (const auto& [text, of] : patterns->items()) {
+    if (pattern(schema, "patternProperties", text, true).accepts(name)) return true;
+  }
+  return false;
+}
+
 // The schemas of a member; nothing where it may not be there.
-std::optional<SchemaCompiler::All> SchemaCompiler::member_schemas(const Schemas& schemas,
-                                                                  const std::string& name) {
+std::optional<SchemaCompiler::All> SchemaCompiler::member_schemas(
+    const Schemas& schemas, const std::vector<Unevaluated>& unevaluated, const std::string& name) {
   All all;
   for (const SchemaJson* s : schemas) {
     const SchemaJson& schema = *s;
@@ -56,15 +59,22 @@ std::optional<SchemaCompiler::All> SchemaCompiler::member_schemas(const Schemas&
         is_told = true;
       }
     }
-    const SchemaJson* others = additional(schema);
+    const SchemaJson* others = object_member(schema, "additionalProperties");
     if (!is_told && others != nullptr) all.schemas.insert(others);
     const SchemaJson* names = object_member(schema, "propertyNames");
     if (names != nullptr && !valid(name, *names, true)) return std::nullopt;
   }
+  for (const Unevaluated& each : unevaluated) {
+    const bool is_evaluated = std::ranges::any_of(each.others, [&](const SchemaJson* other) {
+      return evaluates(*other, name) ||
+             (other != each.owner && other->contains("unevaluatedProperties"));
+    });
+    if (!is_evaluated) all.schemas.insert(each.value);
+  }
   return all;
 }
 
-Expr SchemaCompiler::build_objects(const Schemas& schemas) {
+Expr SchemaCompiler::build_objects(const Schemas& schemas, const All& all) {
   std::vector<std::string> names;
   std::set<std::string> known;
   std::set<std::string> required;
@@ -86,78 +96,171 @@ Expr SchemaCompiler::build_objects(const Schemas& schemas) {
       required.insert(name.get<std::string>());
     }
   }
-  return build_members(schemas, names, required);
+  return build_members(schemas, unevaluated(schemas, all, "unevaluatedProperties"), names,
+                       required);
 }
 
-Expr SchemaCompiler::build_members(const Schemas& schemas, const std::vector<std::string>& names,
+Expr SchemaCompiler::build_members(const Schemas& schemas,
+                                   const std::vector<Unevaluated>& unevaluated,
+                                   const std::vector<std::string>& names,
                                    const std::set<std::string>& required) {
   int64_t least = 0;
   int64_t most = std::numeric_limits<int64_t>::max();
+  Schemas some;  // of members that are to be there
   for (const SchemaJson* schema : schemas) {
     if (!schema->is_object()) continue;
     least = std::max(least, count(*schema, "minProperties").value_or(0));
     most = std::min(most, count(*schema, "maxProperties").value_or(most));
+    if (const SchemaJson* member = object_member(*schema, kSomeMember)) some.push_back(member);
   }
+  if (some.size() > kMaxSome) {
+    refuse(*schemas.front(), "too many \"not\" of members at once, which is not supported");
+  }
+  const size_t n_sets = size_t{1} << some.size();
   struct Member {
-    Expr expr;
+    std::vector<Expr> of_set;  // by the set of `some` that it is one of
     bool is_required = false;
   };
   std::vector<Member> members;
+  const auto written_as = [](const std::string& name, const Expr& value) {
+    if (is_nothing(value)) return value;
+    return sequence({json_string(name), literal(":"), json_space(), value});
+  };
   for (const std::string& name : names) {
-    const auto all = member_schemas(schemas, name);
-    const Expr value = all ? rule_of(*all) : nothing();
-    const bool is_required = required.contains(name);
-    if (is_nothing(value)) {
-      if (is_required) return nothing();
+    Member member{.of_set = {}, .is_required = required.contains(name)};
+    for (size_t set = 0; set < n_sets; ++set) {
+      Schemas with = schemas;
+      for (size_t i = 0; i < some.size(); ++i) {
+        if ((set >> i & 1U) != 0) with.push_back(some[i]);
+      }
+      const auto all = member_schemas(with, unevaluated, name);
+      member.of_set.push_back(written_as(name, all ? rule_of(*all) : nothing()));
+    }
+    if (is_nothing(member.of_set.front())) {
+      if (member.is_required) return nothing();
       continue;
     }
-    members.push_back(
-        {sequence({json_string(name), literal(":"), json_space(), value}), is_required});
+    members.push_back(std::move(member));
   }
-  const Expr others = build_others(schemas, names);
+  const Expr others = build_others(schemas, unevaluated, names);
   const auto n = static_cast<int64_t>(members.size());
   const auto n_required = static_cast<int64_t>(required.size());
+  const bool has_others = !is_nothing(others);
   least = std::max(least, n_required);
-  if (is_nothing(others)) most = std::min(most, n);
+  if (!has_others) most = std::min(most, n);
   if (most < least) return nothing();
   // Names that the schema does not have may come twice, and count once then.
-  if (!is_nothing(others) && least > std::max<int64_t>(n_required, 1)) {
+  if (has_others && least > std::max<int64_t>(n_required, 1)) {
     refuse(*schemas.front(), "\"minProperties\" above 1 of any names, which is not supported");
   }
-  // A net of states by members that were passed and written ones, as far as these count.
-  const bool is_bounded = most < (is_nothing(others) ? n : std::numeric_limits<int64_t>::max());
+  // A net of states by members that were passed and written ones, as far as these count, and by
+  // the set of `some` that there were.
+  const bool is_bounded = most < (has_others ? std::numeric_limits<int64_t>::max() : n);
   const int64_t n_counts =
       std::max<int64_t>({least > n_required ? least : 0, is_bounded ? most : 0, 1});
-  if (n_counts > 1 && (n + 1) * (n_counts + 1) > kMaxCounted) {
+  if ((n_counts > 1 || n_sets > 1) &&
+      (n + 1 + static_cast<int64_t>(n_sets)) * (n_counts + 1) * static_cast<int64_t>(n_sets) >
+          kMaxCounted) {
     refuse(*schemas.front(), "too many members for \"minProperties\" or \"maxProperties\"");
   }
-  const auto state = [&](int64_t passed, int64_t written) {
-    return static_cast<int32_t>(passed * (n_counts + 1) + written);
+  const auto state = [&](int64_t passed, int64_t written, size_t set) {
+    return static_cast<int32_t>((static_cast<int64_t>(set) * (n + 1) + passed) * (n_counts + 1) +
+                                written);
   };
-  const int32_t end = state(n, n_counts) + 1;
+  // Behind all others those that are one of `some`, by the set of names that they have, one a set:
+  // of members of one name only the last one counts.
+  const auto last_state = [&](size_t names_set, int64_t written, size_t set) {
+    return state(n, n_counts, n_sets - 1) + 1 +
+           static_cast<int32_t>((static_cast<int64_t>(names_set * n_sets + set)) * (n_counts + 1) +
+                                written);
+  };
+  const int32_t end = last_state(n_sets, n_counts, n_sets - 1) + 1;
   Net net(end + 1);
-  const auto write = [&](int64_t from_passed, int64_t to_passed, int64_t written, const Expr& one) {
-    if (is_bounded && written == n_counts && written >= most) return;
-    const Expr part = written == 0 ? one : sequence({json_comma(), one});
-    net.add(state(from_passed, written), state(to_passed, std::min(written + 1, n_counts)), part);
+  const auto may_write = [&](int64_t written) {
+    return !is_bounded || written < n_counts || written < most;
   };
-  for (int64_t i = 0; i < n; ++i) {
-    const Member& member = members[static_cast<size_t>(i)];
-    for (int64_t written = 0; written <= std::min(i, n_counts); ++written) {
-      write(i, i + 1, written, member.expr);
-      if (!member.is_required) net.add(state(i, written), state(i + 1, written), literal(""));
+  const auto after = [](int64_t written, const Expr& one) {
+    return written == 0 ? one : sequence({json_comma(), one});
+  };
+  const auto write_each = [&](int64_t from, int64_t to, int64_t written, size_t set,
+                              const std::vector<Expr>& of_set) {
+    for (size_t more = 0; more < n_sets && may_write(written); ++more) {
+      if ((more & set) != 0 || is_nothing(of_set[more])) continue;
+      net.add(state(from, written, set), state(to, std::min(written + 1, n_counts), set | more),
+              after(written, of_set[more]));
     }
-  }
+  };
   const int64_t least_counted = least > n_required ? least : 0;
-  for (int64_t written = 0; written <= n_counts; ++written) {
-    write(n, n, written, others);
-    if (written > 0 && written >= std::min(least_counted, n_counts)) {
-      net.add(state(n, written), end, literal(""));
+  for (size_t set = 0; set < n_sets; ++set) {
+    for (int64_t i = 0; i < n; ++i) {
+      const Member& member = members[static_cast<size_t>(i)];
+      for (int64_t written = 0; written <= std::min(i, n_counts); ++written) {
+        write_each(i, i + 1, written, set, member.of_set);
+        if (!member.is_required) {
+          net.add(state(i, written, set), state(i + 1, written, set), literal(""));
+        }
+      }
+    }
+    for (int64_t written = 0; written <= n_counts; ++written) {
+      if (may_write(written) && has_others) {
+        net.add(state(n, written, set), state(n, std::min(written + 1, n_counts), set),
+                after(written, others));
+      }
+      net.add(state(n, written, set), last_state(1, written, set), literal(""));
     }
   }
-  const Expr some = most == 0 ? nothing() : json_list('{', std::move(net).expr(), '}');
+  for (size_t names_set = 1; names_set < n_sets; ++names_set) {
+    for (size_t more = 1; more < n_sets; ++more) {
+      if ((more & names_set) != more) continue;
+      const Expr one =
+          build_others(last_members(schemas, some, names_set, more), unevaluated, names);
+      if (is_nothing(one)) continue;
+      for (size_t set = 0; set < n_sets; ++set) {
+        for (int64_t written = 0; written <= n_counts && (set & more) == 0; ++written) {
+          if (!may_write(written)) continue;
+          net.add(last_state(names_set, written, set),
+                  last_state(names_set + 1, std::min(written + 1, n_counts), set | more),
+                  after(written, one));
+        }
+      }
+    }
+    for (size_t set = 0; set < n_sets; ++set) {
+      for (int64_t written = 0; written <= n_counts; ++written) {
+        net.add(last_state(names_set, written, set), last_state(names_set + 1, written, set),
+                literal(""));
+      }
+    }
+  }
+  for (int64_t written = 1; written <= n_counts; ++written) {
+    if (written >= std::min(least_counted, n_counts)) {
+      net.add(last_state(n_sets, written, n_sets - 1), end, literal(""));
+    }
+  }
+  const Expr filled = most == 0 ? nothing() : json_list('{', std::move(net).expr(), '}');
   const Expr none = sequence({literal("{"), json_space(), literal("}")});
-  return least == 0 ? choice({none, some}) : some;
+  return least == 0 && some.empty() ? choice({none, filled}) : filled;
+}
+
+// What holds for a member whose name is one of `names_set` of `some`, and of no other, and whose
+// value is one of `set`.
+SchemaCompiler::Schemas SchemaCompiler::last_members(const Schemas& schemas, const Schemas& some,
+                                                     size_t names_set, size_t set) {
+  Schemas all = schemas;
+  for (size_t i = 0; i < some.size(); ++i) {
+    if ((set >> i & 1U) != 0) {
+      all.push_back(some[i]);
+      continue;
+    }
+    const bool has_name = (names_set >> i & 1U) != 0;
+    Schemas& made = made_[{some[i], has_name ? "names" : "no names"}];
+    if (made.empty()) {
+      SchemaJson names = some[i]->at("propertyNames");
+      if (!has_name) names = {{"not", std::move(names)}};
+      made.push_back(&document_.keep({{"propertyNames", std::move(names)}}));
+    }
+    all.push_back(made.front());
+  }
+  return all;
 }
 
 // The names that "propertyNames" allow; nothing: all.
@@ -166,40 +269,70 @@ std::optional<Dfa> SchemaCompiler::names_language(const Schemas& schemas) {
   for (const SchemaJson* s : schemas) {
     const SchemaJson* names = object_member(*s, "propertyNames");
     if (names == nullptr) continue;
-    const Schemas flat = flatten({.schemas = {names}, .made = {}});
-    if (find_choice(flat, {})) {
-      refuse(*names, "alternatives for \"propertyNames\", which are not supported");
-    }
-    Dfa of = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
-    if ((types(flat) & kString) == 0) of = Dfa(nothing(), budget_);
-    if (auto more = string_language(flat)) of = of.both(*more, budget_);
-    for (const SchemaJson* part : flat) {
-      if (*part == SchemaJson(false)) of = Dfa(nothing(), budget_);
-      if (!part->is_object()) continue;
-      const int64_t least = count(*part, "minLength").value_or(0);
-      const auto most = count(*part, "maxLength");
-      if (least > 0 || most) {
-        constexpr int64_t kMost = 100000;
-        const auto n_most = most ? static_cast<int32_t>(std::min(*most, kMost)) : kUnbounded;
-        const auto n_least = static_cast<int32_t>(std::min(least, kMost));
-        of = of.both(Dfa(repeat(any_character(), n_least, n_most), budget_), budget_);
-      }
-      std::vector<Expr> values;
-      const SchemaJson* only = object_member(*part, "const");
-      const SchemaJson* list = object_member(*part, "enum");
-      if (only == nullptr && list == nullptr) continue;
-      for (const SchemaJson& value : only != nullptr ? SchemaJson::array({*only}) : *list) {
-        if (value.is_string()) values.push_back(literal(value.get<std::string>()));
-      }
-      of = of.both(Dfa(choice(std::move(values)), budget_), budget_);
-    }
+    const Dfa of = names_of({.schemas = {names}, .made = {}});
     language = language ? language->both(of, budget_) : of;
   }
   return language;
 }
 
+// The texts that are valid.
+Dfa SchemaCompiler::names_of(const All& all) {
+  count_combination(all);
+  const Schemas flat = flatten(all);
+  const auto made = find_choice(flat, all);
+  if (!made) return plain_names_of(flat);
+  All rest = all;
+  rest.made.insert(made->what);
+  std::vector<Dfa> ways;
+  for (const Schemas& way : made->ways) {
+    All with = rest;
+    with.schemas.insert(way.begin(), way.end());
+    ways.push_back(names_of(with));
+  }
+  const Dfa any(repeat(any_character(), 0, kUnbounded), budget_);
+  Dfa others = any;  // texts that are in no way
+  for (size_t i = 0; i < ways.size(); ++i) {
+    Dfa alone = ways[i];
+    for (size_t j = 0; made->exclusive && j < ways.size(); ++j) {
+      if (j != i) alone = alone.without(ways[j], budget_);
+    }
+    others = others.without(alone, budget_);
+  }
+  return any.without(others, budget_);
+}
+
+Dfa SchemaCompiler::plain_names_of(const Schemas& flat) {
+  Dfa of = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
+  if ((types(flat) & kString) == 0) return {nothing(), budget_};
+  if (auto more = string_language(flat)) of = of.both(*more, budget_);
+  for (const SchemaJson* part : flat) {
+    if (*part == SchemaJson(false)) return {nothing(), budget_};
+    if (!part->is_object()) continue;
+    const int64_t least = count(*part, "minLength").value_or(0);
+    const auto most = count(*part, "maxLength");
+    if (least > 0 || most) {
+      constexpr int64_t kMost = 100000;
+      const auto n_most = most ? static_cast<int32_t>(std::min(*most, kMost)) : kUnbounded;
+      const auto n_least = static_cast<int32_t>(std::min(least, kMost));
+      if (most && *most < least) return {nothing(), budget_};
+      of = of.both(Dfa(repeat(any_character(), n_least, n_most), budget_), budget_);
+    }
+    std::vector<Expr> values;
+    const SchemaJson* only = object_member(*part, "const");
+    const SchemaJson* list = object_member(*part, "enum");
+    if (only == nullptr && list == nullptr) continue;
+    for (const SchemaJson& value : only != nullptr ? SchemaJson::array({*only}) : *list) {
+      if (value.is_string()) values.push_back(literal(value.get<std::string>()));
+    }
+    of = of.both(Dfa(choice(std::move(values)), budget_), budget_);
+  }
+  return of;
+}
+
 // A member of any other name, by which patterns the name fits.
-Expr SchemaCompiler::build_others(const Schemas& schemas, const std::vector<std::string>& names) {
+Expr SchemaCompiler::build_others(const Schemas& schemas,
+                                  const std::vector<Unevaluated>& unevaluated,
+                                  const std::vector<std::string>& names) {
   struct Pattern {
     const SchemaJson* owner;
     const SchemaJson* value;
@@ -214,45 +347,60 @@ Expr SchemaCompiler::build_others(const Schemas& schemas, const std::vector<std:
       patterns.push_back({s, &value, &pattern(*s, "patternProperties", text, true)});
     }
   }
-  if (patterns.size() > kMaxPatterns) {
-    refuse(*patterns.front().owner, "more than " + std::to_string(kMaxPatterns) +
-                                        " \"patternProperties\", which is not supported");
-  }
-  std::optional<Dfa> language = names_language(schemas);
+  struct Kind {
+    std::set<const SchemaJson*> owners;  // of patterns that names fit
+    All all;
+    std::optional<Dfa> names;
+  };
+  std::vector<Kind> kinds(1);
+  kinds.front().names = names_language(schemas);
   if (!names.empty() || !patterns.empty()) {
+    std::optional<Dfa>& language = kinds.front().names;
     if (!language) language = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
     std::vector<Expr> known;
     for (const std::string& name : names) known.push_back(literal(name));
     language = language->without(Dfa(choice(std::move(known)), budget_), budget_);
   }
-  std::vector<Expr> parts;
-  for (size_t fits = 0; fits < size_t{1} << patterns.size(); ++fits) {
-    All all;
-    for (const SchemaJson* s : schemas) {
-      bool is_told = false;
-      for (size_t i = 0; i < patterns.size(); ++i) {
-        if (patterns[i].owner != s || (fits >> i & 1U) == 0) continue;
-        all.schemas.insert(patterns[i].value);
-        is_told = true;
-      }
-      const SchemaJson* others = additional(*s);
-      if (!is_told && others != nullptr) all.schemas.insert(others);
+  for (const Pattern& each : patterns) {
+    std::vector<Kind> finer;
+    for (const Kind& kind : kinds) {
+      Kind fits = kind;
+      Kind others = kind;
+      fits.names = kind.names->both(*each.names, budget_);
+      others.names = kind.names->without(*each.names, budget_);
+      fits.owners.insert(each.owner);
+      fits.all.schemas.insert(each.value);
+      if (!fits.names->is_nothing()) finer.push_back(std::move(fits));
+      if (!others.names->is_nothing()) finer.push_back(std::move(others));
     }
-    if (std::ranges::any_of(all.schemas,
+    kinds = std::move(finer);
+    if (kinds.size() > kMaxNameKinds) {
+      refuse(*each.owner, "\"patternProperties\" that overlap in too many ways");
+    }
+  }
+  std::vector<Expr> parts;
+  for (Kind& kind : kinds) {
+    for (const SchemaJson* s : schemas) {
+      const SchemaJson* others = object_member(*s, "additionalProperties");
+      if (!kind.owners.contains(s) && others != nullptr) kind.all.schemas.insert(others);
+    }
+    for (const Unevaluated& each : unevaluated) {
+      const bool is_evaluated = std::ranges::any_of(each.others, [&](const SchemaJson* other) {
+        return kind.owners.contains(other) || other->contains("additionalProperties") ||
+               (other != each.owner && other->contains("unevaluatedProperties"));
+      });
+      if (!is_evaluated) kind.all.schemas.insert(each.value);
+    }
+    if (std::ranges::any_of(kind.all.schemas,
                             [](const SchemaJson* s) { return *s == SchemaJson(false); })) {
       continue;
     }
-    std::optional<Dfa> of = language;
-    for (size_t i = 0; i < patterns.size(); ++i) {
-      const Dfa& fitting = *patterns[i].names;
-      of = (fits >> i & 1U) != 0 ? of->both(fitting, budget_) : of->without(fitting, budget_);
-    }
-    if (of && of->is_nothing()) continue;
-    const Expr value = rule_of(all);
+    if (kind.names && kind.names->is_nothing()) continue;
+    const Expr value = rule_of(kind.all);
     if (is_nothing(value)) continue;
     const Expr any_name =
         sequence({literal("\""), repeat(json_character(), 0, kUnbounded), literal("\"")});
-    const Expr name = of ? json_string(*of, budget_) : shared("name", any_name);
+    const Expr name = kind.names ? json_string(*kind.names, budget_) : shared("name", any_name);
     parts.push_back(sequence({name, literal(":"), json_space(), value}));
   }
   return choice(std::move(parts));
@@ -269,12 +417,21 @@ bool SchemaCompiler::valid_object(const SchemaJson& value, const SchemaJson& sch
       if (name.is_string() && !value.contains(name.get<std::string>())) return false;
     }
   }
+  const auto others = unevaluated({&schema}, {}, "unevaluatedProperties");
   for (const auto& [name, member] : value.items()) {
-    const auto all = member_schemas({&schema}, name);
+    const auto all = member_schemas({&schema}, others, name);
     if (!all) return false;
     for (const SchemaJson* of : all->schemas) {
       if (!valid(member, *of, true, depth + 1)) return false;
     }
+  }
+  if (const SchemaJson* some = object_member(schema, kSomeMember)) {
+    bool is_there = false;
+    for (const auto& [name, member] : value.items()) {
+      is_there = is_there || (valid(name, some->at("propertyNames"), true, depth + 1) &&
+                              valid(member, some->at("additionalProperties"), true, depth + 1));
+    }
+    if (!is_there) return false;
   }
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     const SchemaJson* dependents = object_member(schema, key);
@@ -302,7 +459,10 @@ bool SchemaCompiler::valid(const SchemaJson& value, const SchemaJson& schema, bo
   const auto fits = [&](const SchemaJson& other) { return valid(value, other, true, depth + 1); };
   if (with_choices) {
     check_keywords(schema);
-    if (const SchemaJson* ref = object_member(schema, "$ref"); ref != nullptr && ref->is_string()) {
+    check_unevaluated(schema);
+    for (const char* key : kReferences) {
+      const SchemaJson* ref = object_member(schema, key);
+      if (ref == nullptr) continue;
       if (!fits(document_.resolve(ref->get<std::string>()))) return false;
       if (document_.ref_is_alone()) return true;
     }
@@ -320,9 +480,9 @@ bool SchemaCompiler::valid(const SchemaJson& value, const SchemaJson& schema, bo
     }
   }
   if (const SchemaJson* only = object_member(schema, "const")) {
-    if (!is_same(value, *only)) return false;
+    if (!is_same_json(value, *only)) return false;
   }
-  const auto same = [&](const SchemaJson& other) { return is_same(value, other); };
+  const auto same = [&](const SchemaJson& other) { return is_same_json(value, other); };
   if (const SchemaJson* list = object_member(schema, "enum")) {
     if (list != tried_ && std::ranges::none_of(*list, same)) return false;
   }

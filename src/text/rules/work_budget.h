@@ -7,14 +7,18 @@
 
 namespace faststream::rules {
 
-/// Counts the steps that a rule's classes, patterns and combinations of these take, so that a
-/// hostile one ends within about a second. A step is what looks at one number of a table.
+/// Counts the steps that a rule's classes, patterns, alternatives and combinations of these take,
+/// so that a hostile one ends within about two seconds. A step is what looks at one number of a
+/// table.
 class WorkBudget {
  public:
   /// Throws Error once there were too many.
   void spend(size_t steps) {
     if (steps > left_) {
-      throw Error("patterns, or combinations of them, take too much work; make them smaller");
+      throw Error(
+          "the rule's patterns, or combinations of them or of alternatives, take too much work; "
+          "make "
+          "them fewer or smaller");
     }
     left_ -= steps;
   }
