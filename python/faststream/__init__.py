@@ -48,7 +48,7 @@ SETTINGS: dict[str, str] = {
         for name in (
             "min_tokens top_k top_p min_p repetition_penalty presence_penalty frequency_penalty "
             "no_repeat_ngram seed logit_bias stop stop_tokens ignore_eos special parse_special regex "
-            "grammar beams length_penalty early_stopping beam_groups diversity_penalty source_lang "
+            "speculate grammar beams length_penalty early_stopping beam_groups diversity_penalty source_lang "
             "target_lang adapter n best_of logprobs priority"
         ).split()
     },

@@ -126,6 +126,7 @@ constexpr Key kKeys[] = {
     {"stop", [](const JsonView& v, Request& r) { r.stop = texts(v); }},
     {"stop_tokens", [](const JsonView& v, Request& r) { r.stop_tokens = token_ids(v); }},
     {"ignore_eos", [](const JsonView& v, Request& r) { r.ignore_eos = v.as<bool>(); }},
+    {"speculate", [](const JsonView& v, Request& r) { r.speculate = v.as<std::string>(); }},
     {"special", [](const JsonView& v, Request& r) { r.show_special = v.as<bool>(); }},
     {"parse_special", [](const JsonView& v, Request& r) { r.parse_special = v.as<bool>(); }},
     {"response_format", [](const JsonView& v, Request& r) { r.rule = response_format(v); }},

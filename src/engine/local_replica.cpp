@@ -270,7 +270,7 @@ std::unique_ptr<Job> LocalReplica::make_job(Request request, bool keeps) const {
 std::unique_ptr<Job> LocalReplica::take_job(const Request& request, GenerationRules rules) const {
   if (request.rule) rules.rule = rule_cache_.compile(*request.rule);
   return std::make_unique<Job>(request, std::move(rules), *model_.tokenizer,
-                               model_.speculation.kind);
+                               speculation_of_request(request.speculate, model_.speculation.kind));
 }
 
 void LocalReplica::submit(std::unique_ptr<Job> job) {

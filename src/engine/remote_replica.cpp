@@ -120,6 +120,7 @@ void visit_told(Options& options, auto visit) {
 // What Job reads of a request.
 template <SomeOf<Request> SomeRequest>
 void visit_read_by_job(SomeRequest& request, auto visit) {
+  visit(request.speculate);
   for (auto* number : {&request.n, &request.best_of, &request.logprobs, &request.priority}) {
     visit(*number);
   }

@@ -60,6 +60,9 @@ struct Request {
   std::vector<int32_t> stop_tokens = {};  ///< tokens that end an answer, besides the model's own
   /// Not with a beam search, no_repeat_ngram, or a model that has an encoder.
   std::optional<OutputRule> rule = {};
+  /// How tokens are proposed (EngineOptions::speculate), of an engine that proposes some: "off",
+  /// "lookup", or what it was started with, "mtp" or "draft"; "": as it was started.
+  std::string speculate = {};
   int32_t n = 1;        ///< samples to return, at most 128; of a beam search: of its texts the best
   int32_t best_of = 0;  ///< samples to draw, of which the n likeliest are returned; 0: n
   int32_t logprobs = -1;  ///< -1: none; 0: of the chosen tokens; up to 20: also of the likeliest

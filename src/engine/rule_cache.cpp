@@ -13,7 +13,6 @@ namespace faststream {
 namespace {
 
 constexpr size_t kMaxKept = 32;
-constexpr size_t kMaxKeptBytes = size_t{256} << 20U;  // of those that have been used before
 
 rules::Grammar read(const OutputRule& rule) {
   switch (rule.kind) {
@@ -57,7 +56,7 @@ std::shared_ptr<const rules::CompiledRule> RuleCache::compile(const OutputRule& 
   size_t bytes = 0;
   for (auto kept = std::next(compiled_.begin()); kept != compiled_.end(); ++kept) {
     bytes += kept->first.text.size() + kept->second->bytes();
-    if (bytes <= kMaxKeptBytes) continue;
+    if (bytes <= most_bytes_) continue;
     compiled_.erase(kept, compiled_.end());
     break;
   }

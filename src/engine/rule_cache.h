@@ -1,6 +1,7 @@
 // Rules of output that are compiled for a model's vocabulary.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -18,8 +19,11 @@ class Tokenizer;
 /// use it.
 class RuleCache {
  public:
-  /// `tokenizer` must outlive it. vocab: rows of the model's output.
-  RuleCache(const Tokenizer& tokenizer, int64_t vocab) : tokenizer_(tokenizer), vocab_(vocab) {}
+  /// `tokenizer` must outlive it. vocab: rows of the model's output. most_bytes: of the rules that
+  /// are kept besides the last one, about; what is found out about them while they are used counts
+  /// when another one is compiled.
+  RuleCache(const Tokenizer& tokenizer, int64_t vocab, size_t most_bytes = size_t{256} << 20U)
+      : tokenizer_(tokenizer), vocab_(vocab), most_bytes_(most_bytes) {}
 
   /// Throws Error, which begins with the rule's name, where the rule is none, or asks for what is
   /// not supported.
@@ -31,6 +35,7 @@ class RuleCache {
 
   const Tokenizer& tokenizer_;
   int64_t vocab_;
+  size_t most_bytes_;
   std::mutex mutex_;
   // Guarded by mutex_:
   std::shared_ptr<const rules::TokenTrie> trie_;

@@ -25,6 +25,10 @@ struct Speculation {
 /// UsageError when it is none of them.
 Speculation speculation_from_name(std::string_view name);
 
+/// How a request's texts have proposals, which asks for it by name (Request::speculate), where the
+/// engine does it by `kind`. Throws UsageError where the engine cannot.
+Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Kind kind);
+
 /// Tokens that are proposed for a text in a step, at most.
 inline constexpr int32_t kMostProposed = 15;
 /// Sequences that run beside which there are proposals, and proposals of a step, at most: with

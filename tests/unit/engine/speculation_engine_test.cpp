@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "support/error.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/repeating_requests.h"
@@ -127,6 +128,28 @@ TEST_P(SpeculationEngine, WhatARuleForcesIsReadTogetherAndChangesNoText) {
   tight.kv_tokens = tight.context = 160;
   Engine preempting(model(), tight);
   expect_same_answers(run_together(preempting, all, answer_of), expected, "with little room");
+}
+
+TEST_P(SpeculationEngine, ARequestSaysHowTokensAreProposed) {
+  std::vector<Request> all = requests_that_repeat();
+  const Answers expected = without_speculation(all).exactly;
+  const auto ask = [&](const char* how) {
+    for (Request& request : all) request.speculate = how;
+  };
+  Engine engine(model(), speculating("lookup", 1));
+  ask("off");
+  expect_same_answers(run_alone(engine, all, exact_answer_of), expected, "off");
+  EXPECT_EQ(engine.stats().proposed_tokens, 0);
+  ask("lookup");
+  expect_same_answers(run_alone(engine, all, exact_answer_of), expected, "lookup");
+  EXPECT_GT(engine.stats().accepted_tokens, 20);
+  for (const char* how : {"mtp", "draft", "auto"}) {
+    ask(how);
+    EXPECT_THROW((void)engine.submit(all.front()), UsageError) << how;
+  }
+  Engine plain(model(), speculating("off", 1));
+  ask("lookup");
+  EXPECT_THROW((void)plain.submit(all.front()), UsageError);
 }
 
 TEST(Speculation, RefusesADraftOfAnotherTokenizer) {

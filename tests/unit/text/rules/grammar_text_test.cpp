@@ -62,6 +62,32 @@ NAME: "a".."c" | "let"i
   EXPECT_FALSE(is_of(kSums, "1. 5"));
 }
 
+TEST(GrammarText, CountsClasses) {
+  // A class that is everywhere is made once; different ones cost what they have of ranges.
+  std::string same = "root ::= ";
+  for (int i = 0; i < 20000; ++i) same += "[^a-z]";
+  EXPECT_NO_THROW(static_cast<void>(parse_grammar(same)));
+  const auto code = [](int n) {
+    std::string digits = "0000";
+    for (size_t at = digits.size(); n > 0; n /= 16) {
+      digits[--at] = "0123456789abcdef"[n % 16];
+    }
+    return "\\u" + digits;
+  };
+  std::string many = "root ::= ";
+  for (int i = 0; i < 400; ++i) {
+    many += "[";
+    for (int c = 0; c < 300; ++c) many += code(0x4E00 + i + 2 * c);
+    many += "]";
+  }
+  try {
+    static_cast<void>(parse_grammar(many));
+    FAIL() << "was read";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("too much work"), std::string::npos) << error.what();
+  }
+}
+
 TEST(GrammarText, TellsTheLine) {
   const std::vector<std::pair<std::string, std::string>> refused = {
       {"root ::= \"a", "line 1"},
