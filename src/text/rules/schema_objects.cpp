@@ -42,6 +42,8 @@ bool SchemaCompiler::evaluates(const SchemaJson& schema, const std::string& name
 std::optional<SchemaCompiler::All> SchemaCompiler::member_schemas(
     const Schemas& schemas, const std::vector<Unevaluated>& unevaluated, const std::string& name) {
   All all;
+  budget_.spend(schemas.size());
+  for (const Unevaluated& each : unevaluated) budget_.spend(each.others.size());
   for (const SchemaJson* s : schemas) {
     const SchemaJson& schema = *s;
     bool is_told = false;
@@ -277,7 +279,11 @@ std::optional<Dfa> SchemaCompiler::names_language(const Schemas& schemas) {
 
 // The texts that are valid.
 Dfa SchemaCompiler::names_of(const All& all) {
+  constexpr size_t kMaxMade = 100;
   count_combination(all);
+  if (all.made.size() > kMaxMade) {
+    refuse(**all.schemas.begin(), "too many alternatives for \"propertyNames\"");
+  }
   const Schemas flat = flatten(all);
   const auto made = find_choice(flat, all);
   if (!made) return plain_names_of(flat);
