@@ -139,7 +139,9 @@ Expr SchemaCompiler::build_arrays(const Schemas& schemas, const All& all) {
 }
 
 Expr SchemaCompiler::build_plain_array(const ListBounds& bounds, const std::vector<All>& items) {
-  const auto [least, most, n_first] = bounds;
+  const int64_t least = bounds.least;
+  const int64_t most = bounds.most;
+  const size_t n_first = bounds.n_first;
   const auto n = static_cast<int64_t>(n_first);
   Net net(static_cast<int32_t>(n + 2));
   const auto end = static_cast<int32_t>(n + 1);
