@@ -187,6 +187,7 @@ bool Connection::check_headers() {
   }
   request_ = {.method = record_.method,
               .path = record_.path,
+              .body = {},
               .authorization = to_text(message[http::field::authorization]),
               .origin = to_text(message[http::field::origin]),
               .request_headers = to_text(message[http::field::access_control_request_headers]),
