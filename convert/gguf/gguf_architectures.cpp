@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "convert/families/family.h"
+#include "convert/gguf/gguf_encoders.h"
 #include "convert/gguf/gguf_experts.h"
 #include "convert/gguf/gguf_gemma4.h"
 #include "convert/gguf/gguf_hybrids.h"
 #include "convert/gguf/gguf_layers.h"
+#include "convert/gguf/gguf_t5.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
@@ -424,6 +426,13 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"olmo", GgufPairs::side_by_side, Activation::silu, adjust_olmo},
     {"starcoder", GgufPairs::none, Activation::gelu_tanh, adjust_gpt2},
     {"phi2", GgufPairs::halves, Activation::gelu_tanh, adjust_phi2},
+    {"bert", GgufPairs::none, Activation::gelu, adjust_bert},
+    {"nomic-bert", GgufPairs::halves, Activation::silu, adjust_nomic_bert},
+    {"jina-bert-v2", GgufPairs::none, Activation::gelu, adjust_jina_bert_v2},
+    {"modern-bert", GgufPairs::halves, Activation::gelu, adjust_modern_bert},
+    {"gemma-embedding", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma_embedding},
+    {.name = "t5", .describe = describe_gguf_t5},
+    {.name = "t5encoder", .describe = describe_gguf_t5_encoder},
 });
 
 }  // namespace
