@@ -114,6 +114,11 @@ std::optional<Pooling> pooling_of(const GgufSource& source, std::string_view nam
 bool is_classifier(const GgufSource& source, const ModelConfig& config) {
   const bool has_head = rows_of(source, kHead) == config.hidden;
   const bool has_scores = has_weight(source, kClassifier);
+  if (has_scores && !config.output.none) {
+    throw Error(
+        source.metadata().where() +
+        ": is a decoder that ranks by its classifier and a template, which is not supported");
+  }
   if (has_scores && has_head) return true;
   if (!has_scores && (has_head || !has_weight(source, kHead))) return false;
   throw Error(

@@ -235,7 +235,10 @@ class Scaling {
 
 RopeConfig rope_in(const GgufSource& source, const PlainShape& shape) {
   if (shape.rope_theta <= 0) source.fail("rope.freq_base", "is not above 0");
-  const int64_t rotated = source.count("rope.dimension_count", shape.head_dim, shape.head_dim);
+  // 0 stands for all of a head, as DeepSeek's OCR models have it.
+  constexpr std::string_view kRotated = "rope.dimension_count";
+  const int64_t given = source.metadata().find_integer(source.key(kRotated)).value_or(0);
+  const int64_t rotated = given == 0 ? shape.head_dim : source.count(kRotated, shape.head_dim);
   RopeConfig rope;
   rope.name = "rope";
   rope.frequencies = plain_frequencies(shape.rope_theta, rotated);

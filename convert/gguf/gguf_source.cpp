@@ -115,8 +115,12 @@ std::vector<int64_t> GgufSource::shape_in_layer(std::string_view name) const {
 }
 
 std::optional<std::vector<float>> GgufSource::vector(std::string_view name, int64_t size) const {
-  if (weights_.find(name) == nullptr) return std::nullopt;
-  const std::vector<int64_t> shape = {size};
+  const SourceTensor* found = weights_.find(name);
+  if (found == nullptr) return std::nullopt;
+  std::vector<int64_t> shape = found->shape;
+  std::erase(shape, 1);
+  shape =
+      shape == std::vector{size} || (shape.empty() && size == 1) ? found->shape : std::vector{size};
   const SourceTensor& tensor = weights_.require(name, shape);
   std::vector<std::byte> raw(tensor.bytes());
   weights_.read(tensor, 0, raw);

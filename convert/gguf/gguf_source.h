@@ -60,8 +60,8 @@ class GgufSource {
   [[nodiscard]] bool a_layer_has(std::string_view name) const;
   /// Empty when there is none.
   [[nodiscard]] std::vector<int64_t> shape_in_layer(std::string_view name) const;
-  /// The values of a small vector of `size` elements, each above 0; nothing when there is none.
-  /// Throws Error when it has another shape.
+  /// The values of a small vector of `size` elements, each above 0, whatever dimensions of one
+  /// element it has besides; nothing when there is none. Throws Error when it has another shape.
   [[nodiscard]] std::optional<std::vector<float>> vector(std::string_view name, int64_t size) const;
 
  private:

@@ -37,6 +37,7 @@ STORED = [
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
     "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
     "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu", "nemotron_h_dense",
+    "bailing_hybrid", "deepseek_ocr2",
 ]
 # "gguf_encoders"; of some the metadata cannot say how vectors are made.
 ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
@@ -45,8 +46,8 @@ ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_ran
 SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
-# Whose config.json Transformers would complete by numbers of experts.
-AS_IT_IS = {"nemotron_h_dense"}
+# Whose config.json Transformers would complete, or whose names it would change.
+AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid"}
 
 
 def permuted(weight, heads):
@@ -100,6 +101,20 @@ def say_what_rotates(config):
     config["no_rope_layers"] = [int(theta != 0) for theta in config["layer_rope_theta"]]
 
 
+def use_names_of_ling(config):
+    """Ling 3's, whose groups of layers say which have attention."""
+    config.update(architectures=["BailingMoeV3ForCausalLM"], no_kda_lora=True, layer_group_size=2, head_dim=config["linear_head_dim"],
+                  gated_attention_proj_granularity_type="head_wise", norm_topk_prob=True, score_function="sigmoid",
+                  n_group=config["num_expert_group"], moe_shared_expert_intermediate_size=config["moe_intermediate_size"],
+                  num_experts_per_tok=config["num_experts_per_token"], max_position_embeddings=config["model_max_length"])
+
+
+def use_names_of_ocr(config):
+    """Those of the first release."""
+    config.update(config.pop("text_config"), architectures=["DeepseekOCRForCausalLM"], first_k_dense_replace=1,
+                  qk_rope_head_dim=0)
+
+
 def use_names_of_nomic(config):
     """Those of the release, whose length the converter looks for."""
     config.update(n_layer=config["num_hidden_layers"], n_embd=config["hidden_size"], n_inner=config["intermediate_size"],
@@ -114,6 +129,8 @@ def use_names_of_modernbert(config):
 
 # What the converter looks for in config.json and does not find in what Transformers 5 writes.
 CHANGES = {
+    "bailing_hybrid": use_names_of_ling,
+    "deepseek_ocr2": use_names_of_ocr,
     "nomic_bert": use_names_of_nomic,
     "modernbert": use_names_of_modernbert,
     "modernbert_rank": use_names_of_modernbert,
@@ -185,6 +202,9 @@ def llama_cpp_model(base, config, write_vocabulary, gguf):
 
         def get_vocab_base_pre(self, tokenizer):  # of a vocabulary that no release has
             return "default"
+
+        def is_full_attention(self, bid):  # of Ling 3's last layers, whatever group they are in
+            return config["layer_types"][bid] == "full_attention"
 
         def _try_set_pooling_type(self):
             try:

@@ -160,6 +160,8 @@ TEST_F(GgufEncoders, DecodersMakeVectorsInPlaceOfTexts) {
   EXPECT_TRUE(describe().config.layer(0).attention().bidirectional);
   set("pooling_type", 0U);
   EXPECT_NE(error(), "") << "no text can be written that way";
+  tensor("cls.output.weight", {2, 16});
+  EXPECT_TRUE(says(error(), "m.gguf", "decoder that ranks"));
 }
 
 // The encoder alone, and with a decoder.
