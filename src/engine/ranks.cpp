@@ -149,6 +149,15 @@ Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t st
   return MessageWriter().put(opening).bytes();
 }
 
+// ranks: processes, or devices of one.
+void check_stage_count(int32_t stages, int ranks) {
+  if (stages > 0 && ranks % stages == 0) return;
+  throw UsageError("--pipeline " + std::to_string(stages) + ": " +
+                   (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
+                   " not make as many stages of equal size; start " + std::to_string(stages) +
+                   " processes (mpirun -n " + std::to_string(stages) + "), or a multiple");
+}
+
 // What was never tried is refused.
 void check_stages(int32_t stages, const Backend& backend) {
   if (stages == 1 || backend.takes_memory_on_use()) return;
@@ -268,6 +277,8 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
 Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
+  check_stage_count(stages, processes == nullptr ? static_cast<int>(names.size())
+                                                 : processes->count());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
@@ -275,13 +286,6 @@ Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, i
   } else {
     throw UsageError("--device " + devices +
                      ": each process has one device where several run the model together");
-  }
-  const int count = link_ == nullptr ? 1 : link_->count();
-  if (stages < 1 || count % stages != 0) {
-    throw UsageError("--pipeline " + std::to_string(stages) + ": " + std::to_string(count) +
-                     (processes != nullptr ? " processes" : " devices") +
-                     " make no such stages, which have as many each; start " +
-                     std::to_string(stages) + " processes by mpirun, or a multiple");
   }
 }
 
@@ -344,7 +348,7 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
   }
   check_stages(stages_, backend);
   const RankPlace own = place();
-  const ModelConfig share = share_of(config, own);  // it may be none
+  static_cast<void>(stages_of(config, stages_));  // refused before others hear of it
   link_->tell(describe_opening(*link_, files, stages_));
   stage_link_ = link_of_stage(*link_, stages_);
   RankLink& of_stage = stage_link_ ? *stage_link_ : *link_;
