@@ -29,6 +29,11 @@ std::vector<std::string> on_processes(int n, const std::vector<std::string>& com
   return args;
 }
 
+std::vector<std::string> in_stages(int stages, std::vector<std::string> command) {
+  command.insert(command.end(), {"--pipeline", std::to_string(stages)});
+  return command;
+}
+
 class RanksOnProcesses : public testing::Test {
  protected:
   void SetUp() override {
@@ -131,11 +136,6 @@ TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   const ProgramResult resumed = run_program(on_processes(2, batch_args(input, more)));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(read_file(output), whole.out);
-}
-
-std::vector<std::string> in_stages(int stages, std::vector<std::string> command) {
-  command.insert(command.end(), {"--pipeline", std::to_string(stages)});
-  return command;
 }
 
 TEST(StagesOfAProcess, GiveTheTextOfOneDevice) {
