@@ -252,7 +252,8 @@ std::vector<DenseConfig> dense_layers(const ModelConfig& config) {
 
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
+  const auto [first, end] = config.own_layers();
+  for (int64_t n = first; n < end; ++n) {
     if (kv_geometry(config.layer(n))) layers.push_back(n);
   }
   return layers;
@@ -260,7 +261,8 @@ std::vector<int64_t> kv_layers(const ModelConfig& config) {
 
 std::vector<int64_t> state_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
+  const auto [first, end] = config.own_layers();
+  for (int64_t n = first; n < end; ++n) {
     if (recurrent_shape(config.layer(n), config.hidden)) layers.push_back(n);
   }
   return layers;

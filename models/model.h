@@ -37,6 +37,20 @@ class Model {
   /// memory until the next pass. Of a description with an output matrix alone.
   virtual LogitProduct forward(const BatchView& batch, const LayerMemory& memory) = 0;
 
+  // Of a stage (ModelConfig::stage) in place of forward(), which is run_stage() of each stage in
+  // turn, then finish() of the first one.
+
+  /// What run_stage() begins with where it is not the first one's: what that of the stage before
+  /// returned, put here by the caller. [rows, stream_dim] f32 in the model's memory.
+  [[nodiscard]] virtual Matrix stage_input(int64_t rows) const = 0;
+  /// Has the stage's layers process a batch as forward() does. Returns the stream of all tokens, or
+  /// of batch.logit_rows alone after the last layer, f32 in the model's memory until the next pass.
+  virtual Matrix run_stage(const BatchView& batch, const LayerMemory& memory) = 0;
+  /// As stage_input(): what finish() begins with.
+  [[nodiscard]] virtual Matrix finish_input(int64_t rows) const = 0;
+  /// What the logits of so many rows are made of, as forward() returns it.
+  virtual LogitProduct finish(int64_t rows) = 0;
+
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.
   virtual Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) = 0;

@@ -102,8 +102,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
-  if (!config.encoder) speculation = speculation_from_name(options.speculate);
-  ranks = std::make_unique<Ranks>(options.device, options.threads, options.link);
+  if (!config.encoder) speculation = speculation_of(options);
+  ranks = std::make_unique<Ranks>(options.device, options.threads, options.link, options.stages);
   if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file, *ranks);
   MemoryPlan plan;
   const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
