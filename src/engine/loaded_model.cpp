@@ -132,7 +132,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .chunk = plan.chunk,
           .vocab = config.vocab,
           .load_seconds = load_seconds,
-          .weight_bytes = weight_bytes(),
+          .weight_bytes = bytes_to_load(files, config),
           .kv_bytes = runner->kv_bytes(),
           .kv_layers = static_cast<int64_t>(kv_layers(config).size()),
           .kv_in_eight = kv == KvFormat::plain ? 0 : n_layers_of_format(config, runner->kv_type()),
