@@ -89,8 +89,8 @@ class Decoder : public Model {
     return product_of(last);
   }
 
-  Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    Stream stream = run_layers(batch, {.kv = kv}, [](const Matrix& rows) { return rows; });
+  Matrix encode(const BatchView& batch, const LayerMemory& memory) override {
+    Stream stream = run_layers(batch, memory, [](const Matrix& rows) { return rows; });
     stream.normalize(weights_.output_norm);
     return stream.rows();
   }
@@ -106,7 +106,7 @@ class Decoder : public Model {
       scratch.v_head_dim = static_cast<int32_t>(geometry.v_head_dim);
       scratch.values_in_keys = geometry.values_in_keys;
     }
-    const Matrix states = encoder_->encode(batch, of_encoder);
+    const Matrix states = encoder_->encode(batch, {.kv = of_encoder});
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
     const Pass pass{backend_, activations_, batch, {.kv = kv}};
     for (const LayerWeights& layer : weights_.layers) {
@@ -119,8 +119,8 @@ class Decoder : public Model {
   [[nodiscard]] Matrix hidden_input() const override { return activations_.hidden_input; }
   [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
 
-  Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Matrix hidden = encode(batch, kv);
+  Matrix embed(const BatchView& batch, const LayerMemory& memory) override {
+    const Matrix hidden = encode(batch, memory);
     Matrix vectors = activations_.vectors.front().first_rows(batch.n_sequences);
     backend_.pool(batch, hidden, config_.pooling->mode, vectors);
     for (size_t n = 0; n < weights_.dense.size(); ++n) {

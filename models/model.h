@@ -53,7 +53,7 @@ class Model {
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.
-  virtual Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+  virtual Matrix encode(const BatchView& batch, const LayerMemory& memory) = 0;
 
   /// Of a description with an encoder: has that encode a batch of whole sources and writes the keys
   /// and values of cross attention to their pages in `kv`, the decoder's. The encoder's layers use
@@ -73,7 +73,7 @@ class Model {
 
   /// Of a description with pooling: encode(), then what pooling and dense layers make of each
   /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.
-  virtual Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+  virtual Matrix embed(const BatchView& batch, const LayerMemory& memory) = 0;
 };
 
 /// Elements from a row of logits to the next: rows begin at multiples of 16 bytes, which devices

@@ -106,6 +106,18 @@ VARIANTS = {
     "t5_encoder": dict(family="t5", config={"d_model": 36, "d_kv": 10, "d_ff": 44, "num_layers": 3, "num_heads": 3,
                                             "feed_forward_proj": "gated-gelu"}, pooling=MEAN, dense=[(20, "Identity", False)],
                        normalize=True, of_class="T5EncoderModel"),
+    "qwen3_next": dict(config={"num_hidden_layers": 2, "full_attention_interval": 2, "head_dim": 20, "linear_num_key_heads": 2,
+                               "linear_num_value_heads": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 10,
+                               "num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [0, 1]},
+                       pooling={"pooling_mode_lasttoken": True}, normalize=True, tokenizer=last_token),
+    "lfm2": dict(config={"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "conv_bias": True,
+                         "conv_L_cache": 4, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 10},
+                 pooling={"pooling_mode_lasttoken": True}, tokenizer=last_token),
+    "mamba2": dict(config={"num_hidden_layers": 2, "num_heads": 6, "head_dim": 12, "state_size": 10, "n_groups": 2,
+                           "chunk_size": 16, "use_bias": True}, pooling=MEAN),
+    "falcon_h1": dict(config={"num_hidden_layers": 2, "num_key_value_heads": 1, "mamba_n_heads": 6, "mamba_d_head": 12,
+                              "mamba_d_state": 10, "mamba_n_groups": 2, "mamba_chunk_size": 16, "mamba_d_ssm": 72},
+                      pooling=MEAN, normalize=True),
 }
 
 
