@@ -83,12 +83,12 @@ std::vector<float> logits_of_steps(Runner& runner) {
   return all;
 }
 
-struct Kind {
+struct StagedKind {
   std::string name;
   ModelConfig config;
 };
 
-std::vector<Kind> kinds_in_stages() {
+std::vector<StagedKind> kinds_in_stages() {
   return {{"grouped queries", odd_shape(WeightFormat::f32)},
           {"hybrid", even_hybrid_shape()},
           {"states in one stage", hybrid_engine_shape(small_delta_net())},
@@ -103,7 +103,7 @@ ModelImage image_of(ModelConfig config) {
 }
 
 TEST(Stages, GivesTheLogitsOfOneDevice) {
-  for (const Kind& kind : kinds_in_stages()) {
+  for (const StagedKind& kind : kinds_in_stages()) {
     const ModelImage image = image_of(kind.config);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     StagedRunner alone(file, 1, 1);
