@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -83,8 +84,8 @@ std::vector<RankFigures> exchange_figures(RankLink& link, const ModelFiles& file
   std::memcpy(reports.data(), all.data(), all.size());
   std::vector<RankFigures> figures;
   for (int32_t stage = 0; stage < place.stages; ++stage) {
-    const auto of_stage = std::span(reports).subspan(static_cast<size_t>(stage * place.count),
-                                                     static_cast<size_t>(place.count));
+    const auto n = static_cast<size_t>(place.count);
+    const auto of_stage = std::span(reports).subspan(static_cast<size_t>(stage) * n, n);
     RankFigures& own_figures = figures.emplace_back(RankFigures{.free_bytes = SIZE_MAX});
     for (const Report& report : of_stage) {
       const auto sharing =
@@ -141,7 +142,7 @@ Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t st
     opening.paths.push_back(std::filesystem::absolute(file.name()).string());
   };
   if (link.is_in_process()) {
-    opening.files = reinterpret_cast<uintptr_t>(&files);
+    opening.files = std::bit_cast<uintptr_t>(&files);
   } else {
     add(files.model);
     for (const ModelFile& adapter : files.adapters) add(adapter);
@@ -260,7 +261,7 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       if (message.empty()) return;
       const auto opening = MessageReader(std::move(message)).take<Opening>();
       if (link.is_in_process()) {
-        const auto* files = reinterpret_cast<const ModelFiles*>(opening.files);
+        const auto* files = std::bit_cast<const ModelFiles*>(opening.files);
         follow_model(link, device, *files, opening.stages);
       } else {
         std::vector<ModelFile> files;
@@ -277,8 +278,8 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
 Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
-  check_stage_count(stages, processes == nullptr ? static_cast<int>(names.size())
-                                                 : processes->count());
+  check_stage_count(stages,
+                    processes == nullptr ? static_cast<int>(names.size()) : processes->count());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {

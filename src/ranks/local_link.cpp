@@ -177,7 +177,8 @@ class LocalLink final : public RankLink {
   }
 
   Channel& channel(int from, int to) {
-    return team_->passed[static_cast<size_t>(from * team_->count + to)];
+    return team_->passed[static_cast<size_t>(from) * static_cast<size_t>(team_->count) +
+                         static_cast<size_t>(to)];
   }
 
   Bytes next(Channel& channel) {
