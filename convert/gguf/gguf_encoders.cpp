@@ -111,7 +111,7 @@ std::optional<Pooling> pooling_of(const GgufSource& source, std::string_view nam
 
 // What goes before labels' scores in all classifiers is as wide as hidden states. The converter
 // writes BERT's and Jina's without it: it takes it for a pooler of vectors.
-bool is_classifier(const GgufSource& source, const ModelConfig& config) {
+bool has_classifier(const GgufSource& source, const ModelConfig& config) {
   const bool has_head = rows_of(source, kHead) == config.hidden;
   const bool has_scores = has_weight(source, kClassifier);
   if (has_scores && !config.output.none) {
@@ -134,7 +134,7 @@ void see_both_ways(const GgufSource& source, ModelConfig& config) {
   for (LayerConfig& layer : config.layer_kinds) {
     auto* attention = std::get_if<AttentionConfig>(layer.mixers.data());
     if (attention != nullptr && attention->bidirectional) continue;
-    if (attention == nullptr || attention->window > 0) {
+    if (attention == nullptr || attention->window > 0 || layer.mixers.size() > 1) {
       source.fail(kName, "is false, which is not supported with layers of this kind");
     }
     attention->bidirectional = true;
@@ -159,7 +159,7 @@ PoolingConfig scores_of(const GgufSource& source, const ModelConfig& config,
 
 void adjust_bert(const GgufSource& source, GgufFamilyModel& model) {
   use_stream_norms(source, model);
-  model.config.embedding.positions = rows_of(source, "position_embd");
+  model.config.embedding.positions = model.config.max_context;
 }
 
 void adjust_nomic_bert(const GgufSource& source, GgufFamilyModel& model) {
@@ -210,7 +210,7 @@ void set_pooling(const GgufSource& source, GgufFamilyModel& model) {
   ModelConfig& config = model.config;
   Modules& m = model.modules;
   const std::optional<Pooling> mode = pooling_of(source, "pooling_type");
-  if (is_classifier(source, config)) {
+  if (has_classifier(source, config)) {
     config.pooling = scores_of(source, config, m.dense);
     return;
   }
