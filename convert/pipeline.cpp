@@ -31,7 +31,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An encoder without pooling makes nothing.
+bool makes_vectors(const ModelConfig& config) { return config.pooling && !config.pooling->scores; }
+
+// An encoder without pooling makes nothing. That vectors have length 1 can be asked for where the
+// checkpoint does not say it: a GGUF file never does.
 void check_pooling(const SourceModel& source, const ConvertOptions& options) {
   const bool needs_pooling = source.config.output.none && !source.config.pooling;
   if (options.pooling && !needs_pooling) {
@@ -39,11 +42,14 @@ void check_pooling(const SourceModel& source, const ConvertOptions& options) {
                      (source.config.pooling ? " says itself how vectors are made"
                                             : " is a model that writes text"));
   }
-  if (!options.pooling && options.normalize) throw UsageError("--normalize: needs --pooling");
+  if (!options.pooling && options.normalize && (needs_pooling || !makes_vectors(source.config))) {
+    throw UsageError("--normalize: needs " +
+                     std::string(needs_pooling ? "--pooling" : "a model that makes vectors"));
+  }
   if (options.pooling || !needs_pooling) return;
   throw Error(source.weights.name() +
-              ": is an encoder without sentence-transformers' modules.json, which says how "
-              "vectors are made; name it with --pooling, mean most often");
+              ": is an encoder that does not say how vectors are made, as sentence-transformers' "
+              "modules.json and GGUF's pooling_type do; name it with --pooling, mean most often");
 }
 
 nlohmann::json make_header(const SourceModel& source, const ModelConfig& config,
@@ -273,6 +279,8 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   ModelConfig config = source;
   if (options.pooling) {
     config.pooling = {.mode = *options.pooling, .normalize = options.normalize};
+  } else if (options.normalize && config.pooling) {
+    config.pooling->normalize = true;
   }
   if (!options.format) {
     // As the checkpoint has it.

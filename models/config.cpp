@@ -252,7 +252,8 @@ std::vector<DenseConfig> dense_layers(const ModelConfig& config) {
 
 std::vector<int64_t> kv_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
+  const auto [first, end] = config.own_layers();
+  for (int64_t n = first; n < end; ++n) {
     if (kv_geometry(config.layer(n))) layers.push_back(n);
   }
   return layers;
@@ -260,7 +261,8 @@ std::vector<int64_t> kv_layers(const ModelConfig& config) {
 
 std::vector<int64_t> state_layers(const ModelConfig& config) {
   std::vector<int64_t> layers;
-  for (int64_t n = 0; n < config.n_layers(); ++n) {
+  const auto [first, end] = config.own_layers();
+  for (int64_t n = first; n < end; ++n) {
     if (recurrent_shape(config.layer(n), config.hidden)) layers.push_back(n);
   }
   return layers;
@@ -506,14 +508,12 @@ void check_gate(Activation gate, const Checker& check) {
 }
 
 // What all mixers with a state have in common.
-void check_recurrent(const LayerConfig& layer, const ModelConfig& config, const Checker& check) {
+void check_recurrent(const LayerConfig& layer, const Checker& check) {
   if (layer.cross_attention) check.fail("recurrent layers have no cross attention");
-  if (config.output.none)
-    check.fail("models with recurrent layers make no vectors yet, but only text");
 }
 
-void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer, const ModelConfig& config,
-                 const Checker& check) {
+void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer,
+                 const ModelConfig& /*config*/, const Checker& check) {
   check.count("n_key_heads", mixer.n_key_heads, kMaxHeads);
   check.count("n_value_heads", mixer.n_value_heads, kMaxHeads);
   check.count("key_head_dim", mixer.key_head_dim, kMaxHeadDim);
@@ -529,11 +529,11 @@ void check_mixer(const DeltaNetConfig& mixer, const LayerConfig& layer, const Mo
   check.norm("norm", mixer.norm);
   check_convolution(mixer.convolution, check);
   check_gate(mixer.gate, check);
-  check_recurrent(layer, config, check);
+  check_recurrent(layer, check);
 }
 
-void check_mixer(const StateSpaceConfig& mixer, const LayerConfig& layer, const ModelConfig& config,
-                 const Checker& check) {
+void check_mixer(const StateSpaceConfig& mixer, const LayerConfig& layer,
+                 const ModelConfig& /*config*/, const Checker& check) {
   check.count("n_heads", mixer.n_heads, kMaxHeads);
   check.count("head_dim", mixer.head_dim, kMaxHeadDim);
   check.count("n_groups", mixer.n_groups, mixer.n_heads);
@@ -547,17 +547,17 @@ void check_mixer(const StateSpaceConfig& mixer, const LayerConfig& layer, const 
   check.norm("norm", mixer.norm);
   check_convolution(mixer.convolution, check);
   check_gate(mixer.gate, check);
-  check_recurrent(layer, config, check);
+  check_recurrent(layer, check);
 }
 
 void check_mixer(const ShortConvolutionConfig& mixer, const LayerConfig& layer,
-                 const ModelConfig& config, const Checker& check) {
+                 const ModelConfig& /*config*/, const Checker& check) {
   check_convolution(mixer.convolution, check);
-  check_recurrent(layer, config, check);
+  check_recurrent(layer, check);
 }
 
 void check_mixer(const SelectiveScanConfig& mixer, const LayerConfig& layer,
-                 const ModelConfig& config, const Checker& check) {
+                 const ModelConfig& /*config*/, const Checker& check) {
   check.count("channels", mixer.channels, kMaxCount);
   check.count("state_size", mixer.state_size, kMaxHeadDim);
   check.count("step_rank", mixer.step_rank, kMaxCount);
@@ -565,17 +565,17 @@ void check_mixer(const SelectiveScanConfig& mixer, const LayerConfig& layer,
   if (mixer.norm.bias) check.fail("norm must be a normalization without bias");
   check_convolution(mixer.convolution, check);
   check_gate(mixer.gate, check);
-  check_recurrent(layer, config, check);
+  check_recurrent(layer, check);
 }
 
 void check_mixer(const LinearAttentionConfig& mixer, const LayerConfig& layer,
-                 const ModelConfig& config, const Checker& check) {
+                 const ModelConfig& /*config*/, const Checker& check) {
   check.count("n_heads", mixer.n_heads, kMaxHeads);
   check.count("head_dim", mixer.head_dim, kMaxHeadDim);
   check.norm("norm", mixer.norm);
   check_gate(mixer.activation, check);
   check_gate(mixer.gate, check);
-  check_recurrent(layer, config, check);
+  check_recurrent(layer, check);
 }
 
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
@@ -742,6 +742,7 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   validate(alone, std::string(where) + ": encoder");
   for (int64_t n = 0; n < encoder.n_layers(); ++n) {
     if (lends_kv(encoder, n)) check.fail("one of its layers reads the keys and values of another");
+    if (recurrent_shape(encoder.layer(n), encoder.hidden)) check.fail("it has recurrent layers");
   }
   std::optional<KvGeometry> first;
   for (const ModelConfig* stack : {&decoder, &encoder}) {

@@ -26,11 +26,21 @@ inline constexpr int64_t kMaxExperts = 1024;
 inline constexpr int64_t kMaxContext = int64_t{1} << 28;  ///< positions
 inline constexpr int64_t kMaxPredictors = 16;
 
-/// One of several that compute each step together.
+/// One of several that compute each step together: stages, one after the other, have layers that
+/// follow each other, and the ranks of a stage share each of its layers.
 struct RankPlace {
-  int32_t index = 0;
-  int32_t count = 1;
+  int32_t index = 0;  ///< among the ranks of its stage
+  int32_t count = 1;  ///< of each stage
+  int32_t stage = 0;
+  int32_t stages = 1;
   bool operator==(const RankPlace&) const = default;
+};
+
+/// Layers that follow each other.
+struct LayerRange {
+  int64_t first = 0;
+  int64_t end = 0;  ///< behind the last one
+  bool operator==(const LayerRange&) const = default;
 };
 
 struct NormConfig {
@@ -585,7 +595,10 @@ struct ModelConfig {
   std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
   std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
   RankPlace rank;                                 ///< whose share this is (models/shares.h)
-  std::vector<AdapterRanks> adapters;             ///< beside it while it runs; in no model file
+  /// Of a share: the layers that its stage has; none: all of them. The first stage has besides what
+  /// stands before the first layer and after the last.
+  std::optional<LayerRange> stage;
+  std::vector<AdapterRanks> adapters;  ///< beside it while it runs; in no model file
 
   /// The length by which ropes whose rules depend on it rotate a text that begins with n_tokens;
   /// 0 if none does. Texts of the same are rotated alike as far as their tokens agree.
@@ -600,6 +613,10 @@ struct ModelConfig {
   /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
   [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
+  /// Those that this is a description of; of a stage, whose numbers stay those of the model.
+  [[nodiscard]] LayerRange own_layers() const { return stage.value_or(LayerRange{0, n_layers()}); }
+  [[nodiscard]] bool has_first_layer() const { return own_layers().first == 0; }
+  [[nodiscard]] bool has_last_layer() const { return own_layers().end == n_layers(); }
   /// Elements of a token's streams.
   [[nodiscard]] int64_t stream_dim() const { return altup.parts() * hidden; }
   /// Elements of a token's inputs to all layers.
@@ -623,7 +640,8 @@ std::string why_context_ends(const ModelConfig& config);
 /// All that a text's vector goes through, or what stands before an output matrix.
 std::vector<DenseConfig> dense_layers(const ModelConfig& config);
 
-/// The layers that keep keys and values, in order. A model is given a KvLayer for each.
+/// Of its own layers those that keep keys and values, in order. A model is given a KvLayer for
+/// each.
 std::vector<int64_t> kv_layers(const ModelConfig& config);
 /// Whether other layers read those of a layer.
 bool lends_kv(const ModelConfig& config, int64_t layer);

@@ -67,16 +67,30 @@ class Decoder : public Model {
         batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     hidden_states_ =
         keeps_states() ? Stream(backend_, activations_, batch.n_tokens).rows() : last.rows();
-    Input input = last.before(weights_.output_norm, activations_.last_normed);
-    if (config_.output.dense && input.x.rows > 0) input = through_dense(input);
-    return {.input = input,
-            .weight = weights_.output.weight,
-            .bias = weights_.output.bias,
-            .soft_cap = config_.output.soft_cap};
+    return product_of(last);
   }
 
-  Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) override {
-    Stream stream = run_layers(batch, {.kv = kv}, [](const Matrix& rows) { return rows; });
+  [[nodiscard]] Matrix stage_input(int64_t rows) const override {
+    return activations_.residual.first_rows(rows);
+  }
+
+  Matrix run_stage(const BatchView& batch, const LayerMemory& memory) override {
+    const auto wanted = [&](const Matrix& rows) { return rows_with_logits(batch, rows); };
+    return run_layers(batch, memory, wanted).parts();
+  }
+
+  [[nodiscard]] Matrix finish_input(int64_t rows) const override {
+    return activations_.last.first_rows(rows);
+  }
+
+  LogitProduct finish(int64_t rows) override {
+    Stream last(backend_, activations_, rows);
+    last.keep(finish_input(rows));
+    return product_of(last);
+  }
+
+  Matrix encode(const BatchView& batch, const LayerMemory& memory) override {
+    Stream stream = run_layers(batch, memory, [](const Matrix& rows) { return rows; });
     stream.normalize(weights_.output_norm);
     return stream.rows();
   }
@@ -92,7 +106,7 @@ class Decoder : public Model {
       scratch.v_head_dim = static_cast<int32_t>(geometry.v_head_dim);
       scratch.values_in_keys = geometry.values_in_keys;
     }
-    const Matrix states = encoder_->encode(batch, of_encoder);
+    const Matrix states = encoder_->encode(batch, {.kv = of_encoder});
     Input encoded{.x = states, .normed = rows_of(encoder_->activations_.normed, states)};
     const Pass pass{backend_, activations_, batch, {.kv = kv}};
     for (const LayerWeights& layer : weights_.layers) {
@@ -105,8 +119,8 @@ class Decoder : public Model {
   [[nodiscard]] Matrix hidden_input() const override { return activations_.hidden_input; }
   [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
 
-  Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) override {
-    const Matrix hidden = encode(batch, kv);
+  Matrix embed(const BatchView& batch, const LayerMemory& memory) override {
+    const Matrix hidden = encode(batch, memory);
     Matrix vectors = activations_.vectors.front().first_rows(batch.n_sequences);
     backend_.pool(batch, hidden, config_.pooling->mode, vectors);
     for (size_t n = 0; n < weights_.dense.size(); ++n) {
@@ -126,10 +140,21 @@ class Decoder : public Model {
   // Predictors read the states of all tokens.
   [[nodiscard]] bool keeps_states() const { return !config_.predictors.empty(); }
 
+  // Of the stream after the last layer.
+  LogitProduct product_of(const Stream& last) {
+    Input input = last.before(weights_.output_norm, activations_.last_normed);
+    if (config_.output.dense && input.x.rows > 0) input = through_dense(input);
+    return {.input = input,
+            .weight = weights_.output.weight,
+            .bias = weights_.output.bias,
+            .soft_cap = config_.output.soft_cap};
+  }
+
   // Returns those rows of the residual stream that wanted(rows) leaves of all, which may be none.
   // They are all that the last feed-forward works on: other tokens see no more of a token than
   // what mixers keep of it. For predictors it works on all once more, where these are: the wanted
-  // ones are to be the same without them, to the last bit.
+  // ones are to be the same without them, to the last bit. A stage that has not the last layer
+  // returns all rows.
   template <typename Wanted>
   Stream run_layers(const BatchView& batch, const LayerMemory& memory, Wanted wanted) {
     const Pass pass{backend_, activations_, batch, memory};
@@ -138,9 +163,7 @@ class Decoder : public Model {
     for (size_t n = 0; n < ropes_.size(); ++n) {
       backend_.rope_table(batch, ropes_[n], activations_.cos_sin[n].first_rows(batch.n_tokens));
     }
-    backend_.embed(batch, weights_.embedding, stream.rows());
-    stream.normalize(weights_.embedding_norm);
-    if (weights_.hidden_input) join_hidden(stream);
+    if (config_.has_first_layer()) begin(batch, stream);
     if (activations_.beside_embedding.cols > 0) {
       const Matrix wide = rows_of(activations_.beside_embedding, stream.rows());
       backend_.norm(stream.rows(), {}, OutputMode::store,
@@ -156,9 +179,10 @@ class Decoder : public Model {
       inputs.keep_wanted();
       deferred.keep_wanted();
     };
-    for (size_t n = 0; n < weights_.layers.size(); ++n) {
-      const LayerConfig& layer = config_.layer_kinds[config_.layers[n]];
-      const LayerWeights& weights = weights_.layers[n];
+    const auto [first, end] = config_.own_layers();
+    for (int64_t n = first; n < end; ++n) {
+      const LayerConfig& layer = config_.layer(n);
+      const LayerWeights& weights = weights_.layers[static_cast<size_t>(n - first)];
 
       altup.predict(weights.altup, stream);
       // Parallel branches, and mixers, all read what the layer begins with, and a laurel what
@@ -188,7 +212,7 @@ class Decoder : public Model {
       }
       if (!layer.has_feed_forward()) continue;
       if (!layer.parallel) {
-        if (n + 1 == weights_.layers.size()) {
+        if (n + 1 == config_.n_layers()) {
           const Stream all = stream;
           const Deferred deferred_of_all = deferred;
           keep_wanted();
@@ -201,12 +225,20 @@ class Decoder : public Model {
       }
       feed_forward(pass, layer, weights, ffn_input, stream, deferred);
       altup.correct(weights.altup, stream);
-      inputs.add(static_cast<int64_t>(n), weights.input, stream);
+      inputs.add(n, weights.input, stream);
       if (weights.scale != nullptr) stream.scale(weights.scale);
     }
+    if (!config_.has_last_layer()) return stream;
     keep_wanted();
     altup.merge(stream);
     return stream;
+  }
+
+  // The embeddings, as the first layer reads them.
+  void begin(const BatchView& batch, Stream& stream) {
+    backend_.embed(batch, weights_.embedding, stream.rows());
+    stream.normalize(weights_.embedding_norm);
+    if (weights_.hidden_input) join_hidden(stream);
   }
 
   // The last layer's feed-forward, of all tokens.

@@ -50,7 +50,8 @@ class Finder {
     weights.altup = {.parts = static_cast<int32_t>(config_.altup.parts()),
                      .in = linear(altup_in),
                      .out = linear(altup_out).weight};
-    for (n_ = 0; n_ < config_.n_layers(); ++n_) weights.layers.push_back(layer(config_.layer(n_)));
+    const auto [first, end] = config_.own_layers();
+    for (n_ = first; n_ < end; ++n_) weights.layers.push_back(layer(config_.layer(n_)));
     n_ = 0;
     weights.output_norm = norm(output_norm, config_.output.norm);
     weights.output = linear(output);

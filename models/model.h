@@ -37,9 +37,23 @@ class Model {
   /// memory until the next pass. Of a description with an output matrix alone.
   virtual LogitProduct forward(const BatchView& batch, const LayerMemory& memory) = 0;
 
+  // Of a stage (ModelConfig::stage) in place of forward(), which is run_stage() of each stage in
+  // turn, then finish() of the first one.
+
+  /// What run_stage() begins with where it is not the first one's: what that of the stage before
+  /// returned, put here by the caller. [rows, stream_dim] f32 in the model's memory.
+  [[nodiscard]] virtual Matrix stage_input(int64_t rows) const = 0;
+  /// Has the stage's layers process a batch as forward() does. Returns the stream of all tokens, or
+  /// of batch.logit_rows alone after the last layer, f32 in the model's memory until the next pass.
+  virtual Matrix run_stage(const BatchView& batch, const LayerMemory& memory) = 0;
+  /// As stage_input(): what finish() begins with.
+  [[nodiscard]] virtual Matrix finish_input(int64_t rows) const = 0;
+  /// What the logits of so many rows are made of, as forward() returns it.
+  virtual LogitProduct finish(int64_t rows) = 0;
+
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.
-  virtual Matrix encode(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+  virtual Matrix encode(const BatchView& batch, const LayerMemory& memory) = 0;
 
   /// Of a description with an encoder: has that encode a batch of whole sources and writes the keys
   /// and values of cross attention to their pages in `kv`, the decoder's. The encoder's layers use
@@ -59,7 +73,7 @@ class Model {
 
   /// Of a description with pooling: encode(), then what pooling and dense layers make of each
   /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.
-  virtual Matrix embed(const BatchView& batch, std::span<const KvLayer> kv) = 0;
+  virtual Matrix embed(const BatchView& batch, const LayerMemory& memory) = 0;
 };
 
 /// Elements from a row of logits to the next: rows begin at multiples of 16 bytes, which devices

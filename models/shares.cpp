@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "models/activations.h"
 #include "models/tensor_plan.h"
+#include "support/error.h"
 
 namespace faststream {
 namespace {
@@ -119,14 +122,124 @@ bool cuts_mixers(const ModelConfig& config, const Cutter& cutter, const LayerCon
   return can_cut(layer);
 }
 
+// Why a model cannot be run in stages; empty where it can.
+std::string why_no_stages(const ModelConfig& config) {
+  if (config.encoder || config.output.none) return "it has an encoder";
+  if (config.altup) return "its layers work on several streams";
+  if (config.layer_inputs) return "each of its layers reads embeddings of its own";
+  if (std::ranges::any_of(config.layer_kinds,
+                          [](const LayerConfig& layer) { return layer.aside.has_value(); })) {
+    return "its layers read the embeddings beside the stream";
+  }
+  return "";
+}
+
+// Where stages may begin: behind so many layers each, 0 and that of all layers among them.
+std::vector<int64_t> stage_borders(const ModelConfig& config) {
+  const int64_t n_layers = config.n_layers();
+  std::vector<int64_t> reads_from;  // of each layer: the first one that it needs something of
+  for (int64_t n = 0; n < n_layers; ++n) {
+    const auto* attention = config.layer(n).find<AttentionConfig>();
+    int64_t from = attention != nullptr && attention->kv_of ? *attention->kv_of : n;
+    if (n > 0) {
+      const std::optional<ExpertsConfig>& before = config.layer(n - 1).experts;
+      if (before && before->deferred) from = std::min(from, n - 1);
+    }
+    reads_from.push_back(from);
+  }
+  std::vector<int64_t> borders = {n_layers};
+  int64_t needed = n_layers;
+  for (int64_t n = n_layers; n-- > 0;) {
+    needed = std::min(needed, reads_from[static_cast<size_t>(n)]);
+    if (needed == n) borders.push_back(n);
+  }
+  std::ranges::reverse(borders);
+  return borders;
+}
+
+// Bytes of weights before each of these borders, the model's ends first.
+std::vector<uint64_t> bytes_before(const ModelConfig& config, std::span<const int64_t> borders) {
+  std::vector<uint64_t> of_layers(static_cast<size_t>(config.n_layers()));
+  uint64_t of_ends = 0;
+  for (const TensorPlan& plan : tensor_plan(config)) {
+    if (plan.id.of_encoder || plan.id.predictor > 0) continue;
+    const auto bytes = static_cast<uint64_t>(plan.shape[0] * plan.bytes_of_columns(plan.columns()));
+    (is_of_layers(plan.id.kind) ? of_layers[static_cast<size_t>(plan.id.n)] : of_ends) += bytes;
+  }
+  std::vector<uint64_t> before;
+  uint64_t sum = of_ends;
+  int64_t n = 0;
+  for (const int64_t border : borders) {
+    while (n < border) sum += of_layers[static_cast<size_t>(n++)];
+    before.push_back(sum);
+  }
+  return before;
+}
+
+// Which borders stages have as their ends, so that the largest stage has as few bytes as can be.
+std::vector<size_t> best_ends(std::span<const uint64_t> before, size_t count) {
+  constexpr uint64_t kNever = UINT64_MAX;
+  const size_t n_borders = before.size();
+  // Of the stages so far, with this border as their end: the largest one's bytes at best, and where
+  // the last of them begins then.
+  std::vector<uint64_t> best(n_borders, kNever);
+  std::vector<std::vector<size_t>> begins;
+  for (size_t end = 1; end < n_borders; ++end) best[end] = before[end];
+  for (size_t stage = 1; stage < count; ++stage) {
+    std::vector<uint64_t> next(n_borders, kNever);
+    std::vector<size_t>& from = begins.emplace_back(n_borders);
+    for (size_t end = stage + 1; end < n_borders; ++end) {
+      for (size_t begin = end - 1; begin >= stage; --begin) {
+        const uint64_t own = before[end] - before[begin];
+        const uint64_t largest = std::max(best[begin], own);
+        if (largest < next[end]) {
+          next[end] = largest;
+          from[end] = begin;
+        }
+        if (own > next[end]) break;  // those that begin before are larger still
+      }
+    }
+    best = std::move(next);
+  }
+  std::vector<size_t> ends = {n_borders - 1};
+  for (size_t stage = count - 1; stage > 0; --stage) {
+    ends.push_back(begins[stage - 1][ends.back()]);
+  }
+  std::ranges::reverse(ends);
+  return ends;
+}
+
 }  // namespace
+
+std::vector<LayerRange> stages_of(const ModelConfig& config, int32_t count) {
+  if (count == 1) return {config.own_layers()};
+  const std::string told = "--pipeline " + std::to_string(count) + ": ";
+  if (const std::string why = why_no_stages(config); !why.empty()) {
+    throw UsageError(told + "this model does not run in stages, as " + why + "; leave it out");
+  }
+  const std::vector<int64_t> borders = stage_borders(config);
+  const auto most = std::ssize(borders) - 1;
+  if (count > most) {
+    throw UsageError(told + "the model's layers make " + std::to_string(most) +
+                     " stages at most; give fewer");
+  }
+  std::vector<LayerRange> stages;
+  for (const size_t end : best_ends(bytes_before(config, borders), static_cast<size_t>(count))) {
+    stages.push_back({stages.empty() ? 0 : stages.back().end, borders[end]});
+  }
+  return stages;
+}
 
 ModelConfig share_of(const ModelConfig& config, RankPlace rank) {
   ModelConfig share = config;
   share.rank = rank;
+  if (rank == RankPlace{}) return share;
+  share.predictors.clear();
+  if (rank.stages > 1) {
+    share.stage = stages_of(config, rank.stages).at(static_cast<size_t>(rank.stage));
+  }
   if (rank.count == 1) return share;
   const Cutter cutter(config, rank);
-  share.predictors.clear();
   for (LayerConfig& layer : share.layer_kinds) {
     layer.shares_mixers = cuts_mixers(config, cutter, layer);
     if (layer.shares_mixers) {

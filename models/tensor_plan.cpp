@@ -286,6 +286,16 @@ class Planner {
   explicit Planner(const ModelConfig& config) : config_(config) {}
 
   std::vector<TensorPlan> plan() {
+    const auto [first, end] = config_.own_layers();
+    if (config_.has_first_layer()) before_layers();
+    for (n_ = first; n_ < end; ++n_) layer(config_.layer(n_));
+    n_ = 0;
+    if (config_.has_first_layer()) after_layers();
+    return std::move(tensors_);
+  }
+
+ private:
+  void before_layers() {
     embedding();
     if (config_.layer_inputs) layer_inputs(config_.layer_inputs);
     if (config_.hidden_input) {
@@ -294,8 +304,9 @@ class Planner {
              2 * config_.hidden, false, {});
     }
     if (config_.altup) altup_projection(TensorKind::altup_in, {});
-    for (n_ = 0; n_ < config_.n_layers(); ++n_) layer(config_.layer(n_));
-    n_ = 0;
+  }
+
+  void after_layers() {
     if (config_.altup) {
       altup_projection(TensorKind::altup_out,
                        {.readers = TensorReaders::wanted, .blocks = config_.altup.streams - 1});
@@ -303,10 +314,8 @@ class Planner {
     norm(TensorKind::output_norm, config_.output.norm);
     dense();
     output();
-    return std::move(tensors_);
   }
 
- private:
   void embedding() {
     const EmbeddingConfig& embedding = config_.embedding;
     const WeightFormat format = config_.embedding_format;

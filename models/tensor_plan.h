@@ -307,7 +307,8 @@ struct TensorPlan {
   }
 };
 
-/// All tensors of a description in file order, each only where the description asks for it:
+/// All tensors of a description, of a stage's those of its layers, in file order, each only where
+/// the description asks for it:
 ///
 ///   embedding                         [vocab, hidden]
 ///   positions                         [embedding.positions, hidden]

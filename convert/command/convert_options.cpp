@@ -132,7 +132,9 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(CLI::IsMember(
           {"mean", "cls", "max", "lasttoken", "weightedmean", "mean_sqrt_len_tokens"}))
       ->type_name("HOW");
-  app.add_flag("--normalize", options.normalize, "With --pooling: vectors get length 1");
+  app.add_flag(
+      "--normalize", options.normalize,
+      "Vectors get length 1, where the checkpoint does not say so itself, as no GGUF file does");
   app.add_flag("--force", options.force, "Overwrite the output file");
   app.add_flag("-q,--quiet", options.quiet, "No progress bar and no summary");
   app.add_option("-t,--threads", options.threads, "Threads; default: all")

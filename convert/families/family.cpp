@@ -166,10 +166,15 @@ Activation activation_in(const JsonView& config, std::string_view key, std::stri
   return activation_named(config, config.get<std::string>(key, std::string(otherwise)));
 }
 
-Activation activation_named(const JsonView& config, std::string_view name) {
+std::optional<Activation> find_activation(std::string_view name) {
   for (const NamedActivation& known : kActivations) {
     if (name == known.name) return known.activation;
   }
+  return std::nullopt;
+}
+
+Activation activation_named(const JsonView& config, std::string_view name) {
+  if (const auto known = find_activation(name)) return *known;
   config.fail("the activation " + in_quotes(name) + " is not supported");
 }
 

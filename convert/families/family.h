@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,7 +83,8 @@ float number_in(const JsonView& config, std::string_view key, double otherwise);
 /// The activation that a member names as Transformers does ("silu", "gelu_new", ...).
 Activation activation_in(const JsonView& config, std::string_view key, std::string_view otherwise);
 
-/// The one of that name.
+/// The one of that name; the second throws Error, about `config`, when there is none.
+std::optional<Activation> find_activation(std::string_view name);
 Activation activation_named(const JsonView& config, std::string_view name);
 
 /// The sizes that config.json gives under the names that most families use, and for those that are

@@ -4,18 +4,22 @@
 // is as x + y β / α, but for its eps.
 #include "convert/families/minimax.h"
 
+#include <bit>
 #include <cmath>
 #include <memory>
+#include <utility>
 
 #include "convert/families/family.h"
 
 namespace faststream::convert {
 namespace {
 
-MiniMaxFactors factors_in(const JsonView& config, const std::string& branch) {
-  const std::string alpha = branch + "_alpha_factor";
+// "full_attn_alpha_factor" and "full_attn_beta_factor", of `begin` and `end`.
+MiniMaxFactors factors_in(const JsonView& config, const std::string& begin,
+                          const std::string& end) {
+  const std::string alpha = begin + "_alpha" + end;
   const MiniMaxFactors factors{number_in(config, alpha, 1),
-                               number_in(config, branch + "_beta_factor", 1)};
+                               number_in(config, begin + "_beta" + end, 1)};
   if (!(factors.stream > 0)) config.member(alpha).fail("is not above 0");
   return factors;
 }
@@ -40,6 +44,40 @@ std::vector<float> log_slopes(int64_t n, int64_t n_layers, int64_t n_heads) {
 }
 
 float ratio(const MiniMaxFactors& factors) { return factors.branch / factors.stream; }
+
+// Layers as `layers` has them, `rotated` elements of heads being rotated where there is attention.
+FamilyModel minimax_in(const JsonView& config, const PlainShape& shape, int64_t rotated,
+                       MiniMaxShape layers) {
+  const double share = static_cast<double>(rotated) / static_cast<double>(shape.head_dim);
+  FamilyModel model{plain_decoder_in(config, shape, {.rotated_share = share})};
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.attention().window = window_in(config, 0);
+  const int64_t n_experts =
+      count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts, 8);
+  use_experts(first, config, n_experts, 2);
+  make_minimax(layers, model.config);
+  Modules& m = model.modules;
+  m.embedding_norm = "layers.0.input_layernorm";
+  m.attention_stream_norm = "post_attention_layernorm";
+  m.ffn_stream_norm = "input_layernorm";
+  m.router = "block_sparse_moe.gate";
+  m.experts = "block_sparse_moe.experts.";
+  m.expert_gate_up = {"w1", "w3"};
+  m.expert_down = "w2";
+  name_linear_attention(model.config, "self_attn.qkv_proj", m);
+  m.recurrent_norm = "self_attn.norm";
+  m.recurrent_factors = "self_attn.output_gate";
+  m.recurrent_out = "self_attn.out_proj";
+  // What decays are made of, in tables.
+  for (const char* table : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}) {
+    m.unused.push_back(std::string("self_attn.") + table);
+  }
+  model.finish = [layers = std::move(layers), m](const ModelConfig& of_model, const Checkpoint&,
+                                                 TensorParts& parts) {
+    finish_minimax(layers, m, of_model, parts);
+  };
+  return model;
+}
 
 }  // namespace
 
@@ -136,42 +174,39 @@ FamilyModel describe_minimax(const FamilySource& source) {
                                      .norm_eps = 1e-5F,
                                      .rope_theta = 1e6};
   const PlainShape shape = shape_in(config, kOtherwise);
-  FamilyModel model{plain_decoder_in(config, shape)};
-  LayerConfig& first = model.config.layer_kinds[0];
-  first.attention().window = window_in(config, 0);
-  const int64_t n_experts =
-      count_in(config, key_in(config, {"num_experts", "num_local_experts"}), kMaxExperts, 8);
-  use_experts(first, config, n_experts, 2);
   MiniMaxShape layers{.is_linear = {},
-                      .attention = factors_in(config, "full_attn"),
-                      .linear_attention = factors_in(config, "linear_attn"),
-                      .ffn = factors_in(config, "mlp")};
+                      .attention = factors_in(config, "full_attn", "_factor"),
+                      .linear_attention = factors_in(config, "linear_attn", "_factor"),
+                      .ffn = factors_in(config, "mlp", "_factor")};
   for (const std::string& type :
        layer_types_in(config, shape.n_layers, {"linear_attention", "full_attention"},
                       [](int64_t n) { return n % 2 == 0 ? 1 : 0; })) {
     layers.is_linear.push_back(type == "linear_attention");
   }
-  make_minimax(layers, model.config);
-  Modules& m = model.modules;
-  m.embedding_norm = "layers.0.input_layernorm";
-  m.attention_stream_norm = "post_attention_layernorm";
-  m.ffn_stream_norm = "input_layernorm";
-  m.router = "block_sparse_moe.gate";
-  m.experts = "block_sparse_moe.experts.";
-  m.expert_gate_up = {"w1", "w3"};
-  m.expert_down = "w2";
-  name_linear_attention(model.config, "self_attn.qkv_proj", m);
-  m.recurrent_norm = "self_attn.norm";
-  m.recurrent_factors = "self_attn.output_gate";
-  m.recurrent_out = "self_attn.out_proj";
-  // What decays are made of, in tables.
-  for (const char* table : {"slope_rate", "query_decay", "key_decay", "diagonal_decay"}) {
-    m.unused.push_back(std::string("self_attn.") + table);
+  return minimax_in(config, shape, shape.head_dim, std::move(layers));
+}
+
+// The same as it was published, with code of its own: MiniMax-Text-01 and M1.
+FamilyModel describe_minimax_text_01(const FamilySource& source) {
+  const JsonView& config = source.config;
+  if (!config.get("postnorm", false)) {
+    config.fail(
+        "\"postnorm\" is not true: what branches add to would be their input before its norm, "
+        "which is not supported");
   }
-  model.finish = [layers, m](const ModelConfig& of_model, const Checkpoint&, TensorParts& parts) {
-    finish_minimax(layers, m, of_model, parts);
-  };
-  return model;
+  refuse_other(config, "shared_intermediate_size", 0);
+  const PlainShape shape = shape_in(config, {.norm_eps = 1e-5F, .rope_theta = 1e6});
+  if (!std::has_single_bit(static_cast<uint64_t>(shape.n_heads))) {
+    config.member("num_attention_heads")
+        .fail("is no power of two, and decays of other numbers of heads are not supported");
+  }
+  MiniMaxShape layers{.is_linear = flags_in(config.member("attn_type_list"), shape.n_layers),
+                      .attention = factors_in(config, "layernorm_full_attention", ""),
+                      .linear_attention = factors_in(config, "layernorm_linear_attention", ""),
+                      .ffn = factors_in(config, "layernorm_mlp", "")};
+  layers.is_linear.flip();  // 1 is for attention
+  const int64_t rotated = count_in(config, "rotary_dim", shape.head_dim, shape.head_dim);
+  return minimax_in(config, shape, rotated, std::move(layers));
 }
 
 }  // namespace faststream::convert

@@ -1,4 +1,6 @@
 // T5 (arXiv:1910.10683) in both versions, Flan-T5, mT5 (arXiv:2010.11934) and UMT5 (2304.09151).
+#include "convert/families/t5.h"
+
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -8,49 +10,36 @@
 namespace faststream::convert {
 namespace {
 
-// Relative positions have no end; texts of the length that T5 was trained for are short.
-constexpr int64_t kContext = 2048;
-
 /// What differs between them.
 struct T5Kind {
   const char* feed_forward = "gated-gelu";
   bool one_distances = true;  ///< the first layer's table of distances is all layers'
 };
 
-ModelConfig t5_stack(const JsonView& config, const T5Kind& kind, bool bidirectional,
-                     int64_t n_layers) {
-  const NormConfig norm{.kind = NormKind::rms,
-                        .eps = number_in(config, "layer_norm_epsilon", 1e-6)};
-  ModelConfig model;
-  model.hidden = count_in(config, "d_model", kMaxSize, 512);
-  model.vocab = count_in(config, "vocab_size", kMaxSize, 32128);
-  model.max_context = std::max(kContext, count_in(config, "n_positions", kMaxContext, kContext));
-  model.output.norm = norm;
-  LayerConfig layer;
-  layer.name = "layer";
-  layer.mixer_norms.before = layer.ffn_norms.before = norm;
-  AttentionConfig& attention = std::get<AttentionConfig>(layer.mixers.emplace_back());
-  attention.n_heads = attention.n_kv_heads = count_in(config, "num_heads", kMaxHeads, 8);
-  attention.head_dim = count_in(config, "d_kv", kMaxHeadDim, 64);
-  attention.scale = 1;
-  attention.bidirectional = bidirectional;
-  attention.relative_bias = {
-      .buckets = count_in(config, "relative_attention_num_buckets", kMaxSize, 32),
-      .max_distance = count_in(config, "relative_attention_max_distance", kMaxSize, 128),
-      .bidirectional = bidirectional};
-  layer.ffn.size = count_in(config, "d_ff", kMaxSize, 2048);
+T5Shape t5_shape_in(const JsonView& config, const T5Kind& kind) {
+  T5Shape shape;
+  shape.hidden = count_in(config, "d_model", kMaxSize, 512);
+  shape.vocab = count_in(config, "vocab_size", kMaxSize, 32128);
+  shape.positions = count_in(config, "n_positions", kMaxContext, shape.positions);
+  shape.n_layers = count_in(config, "num_layers", kMaxLayers, 6);
+  shape.n_decoder_layers = count_in(config, "num_decoder_layers", kMaxLayers, shape.n_layers);
+  shape.n_heads = count_in(config, "num_heads", kMaxHeads, 8);
+  shape.head_dim = count_in(config, "d_kv", kMaxHeadDim, 64);
+  shape.buckets = count_in(config, "relative_attention_num_buckets", kMaxSize, 32);
+  shape.max_distance =
+      count_in(config, "relative_attention_max_distance", kMaxSize, shape.max_distance);
+  shape.ffn_size = count_in(config, "d_ff", kMaxSize, 2048);
   constexpr std::string_view kGated = "gated-";
   const auto name = config.get<std::string>("feed_forward_proj", kind.feed_forward);
-  layer.ffn.gated = name.starts_with(kGated);
+  shape.gated = name.starts_with(kGated);
   // "gated-gelu" is the approximate one for historical reasons; other names mean what they say.
-  layer.ffn.activation =
+  shape.activation =
       name == "gated-gelu"
           ? Activation::gelu_tanh
           : activation_named(config,
-                             std::string_view(name).substr(layer.ffn.gated ? kGated.size() : 0));
-  model.layer_kinds = {std::move(layer)};
-  model.layers.assign(static_cast<size_t>(n_layers), 0);
-  return model;
+                             std::string_view(name).substr(shape.gated ? kGated.size() : 0));
+  shape.norm_eps = number_in(config, "layer_norm_epsilon", 1e-6);
+  return shape;
 }
 
 Modules t5_modules(const std::string& stack, int ffn, bool gated, bool one_distances) {
@@ -80,27 +69,58 @@ Modules t5_modules(const std::string& stack, int ffn, bool gated, bool one_dista
 // The output matrix is the embedding unless the checkpoint has another, whatever config.json says:
 // to T5 its word means `scaled`, that what the matrix reads is scaled.
 FamilyModel describe_like_t5(const FamilySource& source, const T5Kind& kind, bool scaled) {
-  const JsonView& config = source.config;
-  const int64_t n_layers = count_in(config, "num_layers", kMaxLayers, 6);
-  ModelConfig encoder = t5_stack(config, kind, true, n_layers);
-  encoder.output.none = true;
-  encoder.embedding.shared = true;
-  const int64_t n_decoder_layers = count_in(config, "num_decoder_layers", kMaxLayers, n_layers);
-  FamilyModel model{t5_stack(config, kind, false, n_decoder_layers)};
-  LayerConfig& layer = model.config.layer_kinds[0];
-  layer.cross_attention.emplace().norms = layer.mixer_norms;
-  model.config.output.tied = true;
-  model.modules = t5_modules("decoder", 2, layer.ffn.gated, kind.one_distances);
-  model.encoder_modules = t5_modules("encoder", 1, layer.ffn.gated, kind.one_distances);
+  const T5Shape shape = t5_shape_in(source.config, kind);
+  FamilyModel model{make_t5(shape)};
+  model.modules = t5_modules("decoder", 2, shape.gated, kind.one_distances);
+  model.encoder_modules = t5_modules("encoder", 1, shape.gated, kind.one_distances);
   model.embeddings = {"decoder.embed_tokens", "shared", "encoder.embed_tokens"};
   if (scaled) {
     model.modules.output_norm_scale = inverse_root(static_cast<double>(model.config.hidden));
   }
-  model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
   return model;
 }
 
 }  // namespace
+
+ModelConfig make_t5_stack(const T5Shape& shape, bool bidirectional) {
+  const NormConfig norm{.kind = NormKind::rms, .eps = shape.norm_eps};
+  ModelConfig model;
+  model.hidden = shape.hidden;
+  model.vocab = shape.vocab;
+  // Relative positions have no end; texts of the length that T5 was trained for are short.
+  constexpr int64_t kContext = 2048;
+  model.max_context = std::max(kContext, shape.positions);
+  model.output.norm = norm;
+  model.output.none = bidirectional;
+  LayerConfig layer;
+  layer.name = "layer";
+  layer.mixer_norms.before = layer.ffn_norms.before = norm;
+  AttentionConfig& attention = std::get<AttentionConfig>(layer.mixers.emplace_back());
+  attention.n_heads = attention.n_kv_heads = shape.n_heads;
+  attention.head_dim = shape.head_dim;
+  attention.scale = 1;
+  attention.bidirectional = bidirectional;
+  attention.relative_bias = {
+      .buckets = shape.buckets, .max_distance = shape.max_distance, .bidirectional = bidirectional};
+  layer.ffn.size = shape.ffn_size;
+  layer.ffn.gated = shape.gated;
+  layer.ffn.activation = shape.activation;
+  model.layer_kinds = {std::move(layer)};
+  model.layers.assign(static_cast<size_t>(bidirectional ? shape.n_layers : shape.n_decoder_layers),
+                      0);
+  return model;
+}
+
+ModelConfig make_t5(const T5Shape& shape) {
+  ModelConfig encoder = make_t5_stack(shape, true);
+  encoder.embedding.shared = true;
+  ModelConfig model = make_t5_stack(shape, false);
+  LayerConfig& layer = model.layer_kinds[0];
+  layer.cross_attention.emplace().norms = layer.mixer_norms;
+  model.output.tied = true;
+  model.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  return model;
+}
 
 FamilyModel describe_t5(const FamilySource& source) {
   const bool tied = source.config.get("tie_word_embeddings", true);
@@ -113,6 +133,15 @@ FamilyModel describe_mt5(const FamilySource& source) { return describe_like_t5(s
 FamilyModel describe_umt5(const FamilySource& source) {
   return describe_like_t5(source, {.one_distances = false},
                           source.config.get("tie_word_embeddings", true));
+}
+
+// Of the encoder alone, which makes vectors.
+FamilyModel describe_t5_encoder(const FamilySource& source) {
+  const T5Shape shape = t5_shape_in(source.config, {.feed_forward = "relu"});
+  FamilyModel model{make_t5_stack(shape, true)};
+  model.modules = t5_modules("encoder", 1, shape.gated, true);
+  model.embeddings = {"encoder.embed_tokens", "shared"};
+  return model;
 }
 
 }  // namespace faststream::convert

@@ -10,10 +10,12 @@
 #include <vector>
 
 #include "convert/families/family.h"
+#include "convert/gguf/gguf_encoders.h"
 #include "convert/gguf/gguf_experts.h"
 #include "convert/gguf/gguf_gemma4.h"
 #include "convert/gguf/gguf_hybrids.h"
 #include "convert/gguf/gguf_layers.h"
+#include "convert/gguf/gguf_t5.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
@@ -209,6 +211,16 @@ void adjust_deepseek2(const GgufSource& source, GgufFamilyModel& model) {
   set_routers(source, model, {.score = deepseek_score(source), .normalized = false});
 }
 
+// The experts behind plain attention. A window is of Unlimited OCR's models, whose text model sees
+// pictures beside it.
+void adjust_deepseek2_ocr(const GgufSource& source, GgufFamilyModel& model) {
+  if (window_of(source) > 0) {
+    source.fail("attention.sliding_window",
+                "asks for Unlimited OCR's window, which is not supported");
+  }
+  set_routers(source, model, {.score = Router::Score::softmax, .normalized = false});
+}
+
 // What multiplies is not in the metadata: it is the release's.
 void adjust_minicpm3(const GgufSource& source, GgufFamilyModel& model) {
   constexpr float kOfEmbedding = 12;
@@ -377,6 +389,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"gpt-oss", GgufPairs::halves, Activation::silu, adjust_gpt_oss},
     {"deepseek2", GgufPairs::side_by_side, Activation::silu, adjust_deepseek2, false,
      NormKind::none, true},
+    {"deepseek2-ocr", GgufPairs::halves, Activation::silu, adjust_deepseek2_ocr},
     {"lfm2", GgufPairs::halves, Activation::silu, adjust_lfm2},
     {"lfm2moe", GgufPairs::halves, Activation::silu, adjust_lfm2moe},
     {"qwen", GgufPairs::halves, Activation::silu, nullptr, false, NormKind::rms},
@@ -406,6 +419,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"ernie4_5", GgufPairs::side_by_side},
     {"ernie4_5-moe", GgufPairs::side_by_side, Activation::silu, adjust_ernie4_5_moe},
     {"bailingmoe", GgufPairs::side_by_side, Activation::silu, adjust_bailingmoe},
+    {"bailingmoe3", GgufPairs::side_by_side, Activation::silu, adjust_bailingmoe3},
     {"bailingmoe2", GgufPairs::halves, Activation::silu, adjust_routed},
     {"exaone4", GgufPairs::halves, Activation::silu, adjust_exaone4},
     {"exaone-moe", GgufPairs::halves, Activation::silu, adjust_exaone_moe},
@@ -424,6 +438,13 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"olmo", GgufPairs::side_by_side, Activation::silu, adjust_olmo},
     {"starcoder", GgufPairs::none, Activation::gelu_tanh, adjust_gpt2},
     {"phi2", GgufPairs::halves, Activation::gelu_tanh, adjust_phi2},
+    {"bert", GgufPairs::none, Activation::gelu, adjust_bert},
+    {"nomic-bert", GgufPairs::halves, Activation::silu, adjust_nomic_bert},
+    {"jina-bert-v2", GgufPairs::none, Activation::gelu, adjust_jina_bert_v2},
+    {"modern-bert", GgufPairs::halves, Activation::gelu, adjust_modern_bert},
+    {"gemma-embedding", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma_embedding},
+    {.name = "t5", .describe = describe_gguf_t5},
+    {.name = "t5encoder", .describe = describe_gguf_t5_encoder},
 });
 
 }  // namespace

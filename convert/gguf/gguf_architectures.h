@@ -27,6 +27,8 @@ struct GgufArchitecture {
   NormKind norms = NormKind::none;
   /// Whether layers that predict further tokens are like the model's last ones with attention.
   bool predicts = false;
+  /// In place of all that: of models whose metadata and tensors are not read as others'.
+  GgufFamilyModel (*describe)(const GgufSource&) = nullptr;
 };
 
 /// Throws Error when there is no such architecture.

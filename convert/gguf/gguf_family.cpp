@@ -10,6 +10,7 @@
 #include "convert/families/family.h"
 #include "convert/families/rope_rules.h"
 #include "convert/gguf/gguf_architectures.h"
+#include "convert/gguf/gguf_encoders.h"
 #include "convert/gguf/gguf_source.h"
 #include "support/printable.h"
 
@@ -234,7 +235,10 @@ class Scaling {
 
 RopeConfig rope_in(const GgufSource& source, const PlainShape& shape) {
   if (shape.rope_theta <= 0) source.fail("rope.freq_base", "is not above 0");
-  const int64_t rotated = source.count("rope.dimension_count", shape.head_dim, shape.head_dim);
+  // 0 stands for all of a head, as DeepSeek's OCR models have it.
+  constexpr std::string_view kRotated = "rope.dimension_count";
+  const int64_t given = source.metadata().find_integer(source.key(kRotated)).value_or(0);
+  const int64_t rotated = given == 0 ? shape.head_dim : source.count(kRotated, shape.head_dim);
   RopeConfig rope;
   rope.name = "rope";
   rope.frequencies = plain_frequencies(shape.rope_theta, rotated);
@@ -376,11 +380,8 @@ void add_predictors(const GgufSource& source, bool are_alike, GgufFamilyModel& m
   }
 }
 
-}  // namespace
-
-GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& weights) {
-  const GgufSource source(metadata, weights);
-  const GgufArchitecture& architecture = find_gguf_architecture(source);
+// By what most architectures share, and what each has of its own.
+GgufFamilyModel describe_decoder(const GgufSource& source, const GgufArchitecture& architecture) {
   const PlainShape shape = shape_in(source, architecture.sizes_differ);
   GgufFamilyModel model{plain_decoder(shape), gguf_modules(source)};
   model.modules.interleaved = architecture.pairs == GgufPairs::side_by_side;
@@ -399,14 +400,25 @@ GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& we
   if (source.metadata().find_integer(source.key("expert_count")).value_or(0) != 0) {
     set_experts(source, model.modules, layer);
   }
-  config.output.tied = weights.find("output.weight") == nullptr;
-  config.output.bias = weights.find("output.bias") != nullptr;
+  config.output.tied = source.weights().find("output.weight") == nullptr;
+  config.output.bias = source.weights().find("output.bias") != nullptr;
   config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", 0));
   if (architecture.adjust != nullptr) architecture.adjust(source, model);
   set_dense_layers(source, plain, model);
   add_predictors(source, architecture.predicts, model);
+  return model;
+}
+
+}  // namespace
+
+GgufFamilyModel describe_gguf(const GgufMetadata& metadata, const Checkpoint& weights) {
+  const GgufSource source(metadata, weights);
+  const GgufArchitecture& architecture = find_gguf_architecture(source);
+  GgufFamilyModel model = architecture.describe != nullptr ? architecture.describe(source)
+                                                           : describe_decoder(source, architecture);
+  if (!model.config.encoder) set_pooling(source, model);
   refuse_scalings(source);
-  validate(config, metadata.where());
+  validate(model.config, metadata.where());
   return model;
 }
 

@@ -7,6 +7,7 @@
 #include "convert/families/modules.h"
 #include "convert/families/predictors.h"
 #include "convert/gguf/metadata.h"
+#include "engine/answer_rules.h"
 #include "models/config.h"
 
 namespace faststream::convert {
@@ -15,6 +16,8 @@ namespace faststream::convert {
 struct GgufFamilyModel {
   ModelConfig config;  ///< valid; types of weights left as they are by default
   Modules modules;
+  Modules encoder_modules = {};  ///< of config.encoder
+  AnswerRules answers = {};      ///< of a model with an encoder
   PredictorModules predictors = {};
   /// Changes what modules cannot say; may be empty.
   std::function<void(const ModelConfig&, TensorParts&)> finish = {};

@@ -1,6 +1,10 @@
 // Facts about llama.cpp's architectures are from its src/models and conversion scripts.
 #include "convert/gguf/gguf_hybrids.h"
 
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,6 +136,54 @@ void name_scans(const SelectiveScanConfig& scan, Modules& m) {
   name_recurrence(m);
 }
 
+// Delta nets whose channels decay by themselves, in the layers that have strengths of writing; the
+// others' attention is latent. `has_latents`: gates are made of latents as wide as a head.
+DeltaNetConfig set_channel_delta_nets(const GgufSource& source,
+                                      const LatentAttentionConfig& attention, bool has_latents,
+                                      GgufFamilyModel& model) {
+  LayerConfig& first = model.config.layer_kinds[0];
+  first.mixers = {attention};
+  first.name = "attention";
+  const std::vector<int64_t> strengths = source.shape_in_layer("ssm_beta.weight");
+  const int64_t heads = strengths.size() == 2 ? strengths[0] : 1;  // check_tensors() looks again
+  const int64_t head_dim = source.count("kda.head_dim", kMaxHeadDim);
+  DeltaNetConfig mixer = channel_delta_net(source.in_range("kda.head_dim", heads, kMaxHeads),
+                                           head_dim, taps_in(source), first.mixer_norms.before);
+  if (has_latents) mixer.decay_rank = mixer.gate_rank = head_dim;
+  mixer.least_log_decay = static_cast<float>(source.number("kda.gate_lower_bound", 0));
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    if (!source.layer_has(n, "ssm_beta.weight")) return;
+    layer.name = "delta net";
+    layer.mixers = {mixer};
+  });
+  set_routers(source, model, {});
+  Modules& m = model.modules;
+  m.recurrent_in = {{"attn_q", mixer.k_dim(), 0, mixer.k_dim()},
+                    {"attn_k", mixer.k_dim(), 0, mixer.k_dim()},
+                    {"attn_v", mixer.v_dim(), 0, mixer.v_dim()}};
+  name_recurrence(m);
+  m.recurrent_out = m.attention_out;
+  return mixer;
+}
+
+// Whose convolutions are tensors for queries, for keys and for values.
+void use_three_convolutions(const ModelConfig& config, TensorParts& parts) {
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const auto* mixer = config.layer(n).find<DeltaNetConfig>();
+    if (mixer == nullptr) continue;
+    std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
+    const TensorPart joined = convolution[0];
+    convolution.clear();
+    for (const auto& [name, channels] :
+         {std::pair{"_q", mixer->k_dim()}, {"_k", mixer->k_dim()}, {"_v", mixer->v_dim()}}) {
+      TensorPart part = joined;
+      part.source.insert(part.source.rfind(".weight"), name);
+      part.shape[0] = channels;
+      convolution.push_back(std::move(part));
+    }
+  }
+}
+
 }  // namespace
 
 // Files of the first converter have all of a delta net's first products in one.
@@ -166,47 +218,61 @@ void adjust_kimi_linear(const GgufSource& source, GgufFamilyModel& model) {
   LatentAttentionConfig attention = latent_attention_of(source, model);
   attention.rope.reset();
   remove_rotation(model.config);
-  LayerConfig& first = model.config.layer_kinds[0];
-  first.mixers = {attention};
-  first.name = "attention";
-  const std::vector<int64_t> strengths = source.shape_in_layer("ssm_beta.weight");
-  const int64_t heads = strengths.size() == 2 ? strengths[0] : 1;  // check_tensors() looks again
-  const int64_t head_dim = source.count("kda.head_dim", kMaxHeadDim);
-  DeltaNetConfig mixer = channel_delta_net(source.in_range("kda.head_dim", heads, kMaxHeads),
-                                           head_dim, taps_in(source), first.mixer_norms.before);
-  mixer.decay_rank = mixer.gate_rank = head_dim;
-  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
-    if (!source.layer_has(n, "ssm_beta.weight")) return;
-    layer.name = "delta net";
-    layer.mixers = {mixer};
-  });
-  set_routers(source, model, {});
+  const DeltaNetConfig mixer = set_channel_delta_nets(source, attention, true, model);
+  const int64_t heads = mixer.n_value_heads;
   Modules& m = model.modules;
-  m.recurrent_in = {{"attn_q", mixer.k_dim(), 0, mixer.k_dim()},
-                    {"attn_k", mixer.k_dim(), 0, mixer.k_dim()},
-                    {"attn_v", mixer.v_dim(), 0, mixer.v_dim()}};
   m.recurrent_gates = {{"ssm_beta", heads, 0, heads},
-                       {"ssm_f_a", head_dim, 0, head_dim},
-                       {"ssm_g_a", head_dim, 0, head_dim}};
+                       {"ssm_f_a", mixer.decay_rank, 0, mixer.decay_rank},
+                       {"ssm_g_a", mixer.gate_rank, 0, mixer.gate_rank}};
   m.recurrent_gates_up = "ssm_f_b";
   m.recurrent_factors = "ssm_g_b";
-  name_recurrence(m);
-  m.recurrent_out = m.attention_out;
-  model.finish = [](const ModelConfig& config, TensorParts& parts) {
-    for (int64_t n = 0; n < config.n_layers(); ++n) {
-      const auto* mixer_of_layer = config.layer(n).find<DeltaNetConfig>();
-      if (mixer_of_layer == nullptr) continue;
-      std::vector<TensorPart>& convolution = parts[{TensorKind::recurrent_convolution, n}];
-      const TensorPart joined = convolution[0];
-      convolution.clear();
-      for (const auto& [name, channels] : {std::pair{"_q", mixer_of_layer->k_dim()},
-                                           {"_k", mixer_of_layer->k_dim()},
-                                           {"_v", mixer_of_layer->v_dim()}}) {
-        TensorPart part = joined;
-        part.source.insert(part.source.rfind(".weight"), name);
-        part.shape[0] = channels;
-        convolution.push_back(std::move(part));
-      }
+  model.finish = use_three_convolutions;
+}
+
+// Ling 3: the same without latents of gates, and latent attention whose heads have gates. Rates of
+// decays are above 0 there.
+void adjust_bailingmoe3(const GgufSource& source, GgufFamilyModel& model) {
+  for (const std::string_view name : {"swiglu_clamp_exp", "swiglu_clamp_shexp"}) {
+    const std::vector<float> limits = source.metadata().numbers(source.key(name));
+    if (std::ranges::all_of(limits, [](float limit) { return limit == 0; })) continue;
+    source.fail(name, "asks for gates that are cut off, which are not supported");
+  }
+  if (source.has("rope.dimension_sections")) {
+    source.fail("rope.dimension_sections",
+                "asks for positions in pictures, which are not supported for this architecture");
+  }
+  if (!source.metadata().find_boolean(source.key("kda.safe_gate")).value_or(true)) {
+    source.fail("kda.safe_gate", "is false, which llama.cpp does not run either");
+  }
+  LatentAttentionConfig attention = latent_attention_of(source, model);
+  attention.head_gate = true;
+  const DeltaNetConfig mixer = set_channel_delta_nets(source, attention, false, model);
+  if (!(mixer.least_log_decay < 0)) source.fail("kda.gate_lower_bound", "is not below 0");
+  const int64_t heads = mixer.n_value_heads;
+  Modules& m = model.modules;
+  m.latent_gate = "attn_gate";
+  m.recurrent_in.push_back({"ssm_g_a", mixer.v_dim(), 0, mixer.v_dim()});
+  m.recurrent_gates = {{"ssm_f_a", mixer.n_decays(), 0, mixer.n_decays()},
+                       {"ssm_beta", heads, 0, heads}};
+  std::map<std::string, std::shared_ptr<const std::vector<float>>> logarithms;
+  for (int64_t n = 0; n < model.config.n_layers(); ++n) {
+    if (model.config.layer(n).find<DeltaNetConfig>() == nullptr) continue;
+    const std::string name = m.layers + std::to_string(n) + "." + m.recurrent_decay;
+    auto rates = source.vector(name, heads);
+    if (!rates) continue;  // check_tensors() says that it is missing
+    for (float& rate : *rates) rate = std::log(rate);
+    m.unused.push_back(name);
+    logarithms[name] = std::make_shared<const std::vector<float>>(*std::move(rates));
+  }
+  model.finish = [logarithms](const ModelConfig& config, TensorParts& parts) {
+    use_three_convolutions(config, parts);
+    for (auto& [id, of_tensor] : parts) {
+      if (id.kind != TensorKind::recurrent_decay) continue;
+      TensorPart& part = of_tensor.at(0);
+      const auto found = logarithms.find(part.source);
+      if (found == logarithms.end()) continue;
+      part = {.source = "", .shape = {static_cast<int64_t>(found->second->size())}};
+      part.values = found->second;
     }
   };
 }

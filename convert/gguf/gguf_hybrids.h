@@ -10,6 +10,7 @@ void adjust_qwen3next(const GgufSource& source, GgufFamilyModel& model);
 /// Dense and with experts.
 void adjust_qwen35(const GgufSource& source, GgufFamilyModel& model);
 void adjust_kimi_linear(const GgufSource& source, GgufFamilyModel& model);
+void adjust_bailingmoe3(const GgufSource& source, GgufFamilyModel& model);
 /// Mamba and Falcon-Mamba.
 void adjust_mamba(const GgufSource& source, GgufFamilyModel& model);
 void adjust_jamba(const GgufSource& source, GgufFamilyModel& model);

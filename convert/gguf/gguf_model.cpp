@@ -83,7 +83,7 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   if (tokenizer) {
     use_tokenizer(read_tokenizer_file(*tokenizer, model.config.vocab, files), model.tokenizer);
   }
-  model.parts = parts_of(model.config, family.modules, model.weights);
+  model.parts = parts_of(model.config, family.modules, model.weights, family.encoder_modules);
   if (family.finish) family.finish(model.config, model.parts);
   model.predictors = keep_predictors(family.predictors, family.modules, model.config, model.weights,
                                      model.parts, model.left_out);
@@ -92,6 +92,10 @@ SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>&
   refuse_unknown_tensors(model, [&](std::string_view name) {
     return std::ranges::find(family.modules.unused, name) != family.modules.unused.end();
   });
+  if (model.config.encoder) {
+    if (!model.sampling.contains("temperature")) model.sampling["temperature"] = 0;
+    model.answers = answer_rules_to_json(family.answers);
+  }
   model.files = std::move(files);
   return model;
 }

@@ -71,7 +71,8 @@ std::vector<int64_t> GgufSource::of_layers(std::string_view name) const {
   return {each.begin(), each.end()};
 }
 
-std::vector<bool> GgufSource::windowed_layers(int64_t n_layers, int64_t otherwise) const {
+std::vector<bool> GgufSource::windowed_layers(int64_t n_layers, int64_t otherwise,
+                                              FullLayer full) const {
   constexpr std::string_view kName = "attention.sliding_window_pattern";
   const auto found = metadata_.values().find(key(kName));
   if (found != metadata_.values().end() && found->second.type == GgufType::array) {
@@ -82,7 +83,8 @@ std::vector<bool> GgufSource::windowed_layers(int64_t n_layers, int64_t otherwis
   }
   const int64_t pattern = count(kName, kMaxLayers, otherwise);
   std::vector<bool> windowed;
-  for (int64_t n = 0; n < n_layers; ++n) windowed.push_back((n + 1) % pattern != 0);
+  const int64_t before = full == FullLayer::last ? 1 : 0;
+  for (int64_t n = 0; n < n_layers; ++n) windowed.push_back((n + before) % pattern != 0);
   return windowed;
 }
 
@@ -113,8 +115,12 @@ std::vector<int64_t> GgufSource::shape_in_layer(std::string_view name) const {
 }
 
 std::optional<std::vector<float>> GgufSource::vector(std::string_view name, int64_t size) const {
-  if (weights_.find(name) == nullptr) return std::nullopt;
-  const std::vector<int64_t> shape = {size};
+  const SourceTensor* found = weights_.find(name);
+  if (found == nullptr) return std::nullopt;
+  std::vector<int64_t> shape = found->shape;
+  std::erase(shape, 1);
+  shape =
+      shape == std::vector{size} || (shape.empty() && size == 1) ? found->shape : std::vector{size};
   const SourceTensor& tensor = weights_.require(name, shape);
   std::vector<std::byte> raw(tensor.bytes());
   weights_.read(tensor, 0, raw);

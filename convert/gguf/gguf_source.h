@@ -12,6 +12,9 @@
 
 namespace faststream::convert {
 
+/// Which of several layers that follow each other has no window.
+enum class FullLayer { first, last };
+
 /// Metadata under the name of the architecture that they begin with, and the tensors beside them.
 class GgufSource {
  public:
@@ -48,16 +51,17 @@ class GgufSource {
   [[nodiscard]] int64_t n_predicting_layers() const;
 
   /// Whether each layer has a window: as "attention.sliding_window_pattern" says, a list or how
-  /// many follow each other of which the last one has none; without it, so many are `otherwise`.
-  [[nodiscard]] std::vector<bool> windowed_layers(int64_t n_layers, int64_t otherwise) const;
+  /// many follow each other of which one has none; without it, so many are `otherwise`.
+  [[nodiscard]] std::vector<bool> windowed_layers(int64_t n_layers, int64_t otherwise,
+                                                  FullLayer full = FullLayer::last) const;
 
   [[nodiscard]] bool layer_has(int64_t n, std::string_view name) const;
   // Layers may be of several kinds: these look at the first that has a tensor of this name.
   [[nodiscard]] bool a_layer_has(std::string_view name) const;
   /// Empty when there is none.
   [[nodiscard]] std::vector<int64_t> shape_in_layer(std::string_view name) const;
-  /// The values of a small vector of `size` elements, each above 0; nothing when there is none.
-  /// Throws Error when it has another shape.
+  /// The values of a small vector of `size` elements, each above 0, whatever dimensions of one
+  /// element it has besides; nothing when there is none. Throws Error when it has another shape.
   [[nodiscard]] std::optional<std::vector<float>> vector(std::string_view name, int64_t size) const;
 
  private:

@@ -206,6 +206,25 @@ void surround(TokenizerConfig& config, bool add_bos, bool add_eos) {
   if (add_eos && !config.eos.empty()) config.suffix = {config.eos.front()};
 }
 
+// What llama.cpp's server puts between the texts of a pair, where the metadata say nothing else.
+void set_between(const GgufMetadata& metadata, const Vocabulary& vocabulary, bool add_eos,
+                 bool add_separator, TokenizerConfig& config) {
+  std::vector<int32_t> between;
+  const auto asks = [&](const char* key, bool otherwise) {
+    return metadata.find_boolean(key).value_or(otherwise);
+  };
+  if (asks("tokenizer.ggml.add_eos_token", add_eos) && !config.eos.empty()) {
+    between.push_back(config.eos.front());
+  }
+  const auto separator =
+      special_token(metadata, vocabulary, "seperator",  // sic
+                    config.eos.empty() ? std::nullopt : std::optional(config.eos.front()));
+  if (asks("tokenizer.ggml.add_sep_token", add_separator) && separator) {
+    between.push_back(*separator);
+  }
+  if (!between.empty()) config.between = std::move(between);
+}
+
 GgufTokenizer read_sentencepiece(const GgufMetadata& metadata, Vocabulary vocabulary,
                                  SentencePieceModel::Algorithm algorithm) {
   const bool is_bpe = algorithm == SentencePieceModel::Algorithm::bpe;
@@ -217,6 +236,7 @@ GgufTokenizer read_sentencepiece(const GgufMetadata& metadata, Vocabulary vocabu
   tokenizer.config.eos = end_tokens(metadata, vocabulary, eos);
   surround(tokenizer.config, metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(is_bpe),
            metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(!is_bpe));
+  if (!is_bpe) set_between(metadata, vocabulary, true, true, tokenizer.config);
 
   SentencePieceModel model;
   model.algorithm = algorithm;
@@ -306,6 +326,7 @@ GgufTokenizer read_bpe(const GgufMetadata& metadata, Vocabulary vocabulary,
   surround(tokenizer.config,
            metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(pretokenizer.add_bos),
            metadata.find_boolean("tokenizer.ggml.add_eos_token").value_or(false));
+  set_between(metadata, vocabulary, false, pretokenizer.add_separator, tokenizer.config);
   for (const std::string_view text : kChannelMarks) {
     if (const auto id = vocabulary.find(text)) vocabulary.type(*id) = PieceType::user_defined;
   }
@@ -331,8 +352,8 @@ GgufTokenizer read_wordpiece(const GgufMetadata& metadata, Vocabulary vocabulary
   const auto cls = special_token(metadata, vocabulary, "cls", 101);
   tokenizer.config.bos = special_token(metadata, vocabulary, "bos", cls);
   tokenizer.config.eos = end_tokens(metadata, vocabulary, separator);
-  surround(tokenizer.config, metadata.find_boolean("tokenizer.ggml.add_bos_token").value_or(true),
-           metadata.find_boolean("tokenizer.ggml.add_sep_token").value_or(true));
+  surround(tokenizer.config, true, true);  // llama.cpp asks no metadata
+  set_between(metadata, vocabulary, false, true, tokenizer.config);
   const auto unknown = special_token(metadata, vocabulary, "unknown", 100);
   if (!unknown) metadata.fail("tokenizer.ggml.unknown_token_id", "is missing from the metadata");
 

@@ -21,6 +21,7 @@ struct Pretokenizer {
   Spelling spelling = Spelling::byte_level;
   bool ignore_merges = false;  ///< a word that is a token is that token, whatever merges say
   bool add_bos = false;        ///< unless the file says otherwise
+  bool add_separator = false;  ///< likewise, between the texts of a pair
 };
 
 /// The names of tokenizer.ggml.pre (llama.cpp's llama-vocab.cpp); null for an unknown one.

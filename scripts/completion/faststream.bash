@@ -24,7 +24,7 @@ _faststream_options() {
         --ignore-eos --json-schema --regex --grammar
         --beams --length-penalty --early-stopping --beam-groups --diversity-penalty
         --source-lang --target-lang
-        --device --gpus --replicas --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk
+        --device --gpus --replicas --pipeline --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk
         --speculate --adapter
         --echo --special --stats
         --batch -o --output --resume --part --unordered --strict --logprobs
@@ -41,7 +41,7 @@ _faststream_options() {
       echo "-h --help --version -m --model
         --host --port --unix-socket --tls-cert --tls-key --api-key-file --cors --http-threads --log
         --max-queue --request-timeout --grace --max-connections --max-body
-        --device --gpus --replicas --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk --memory
+        --device --gpus --replicas --pipeline --exact-sums -t --threads -c --context --slots --kv-tokens --kv --chunk --memory
         --speculate --adapter
         --chat-template"
       ;;
@@ -88,7 +88,7 @@ _faststream_value() {
     -p | --prompt | -n | --tokens | --min-tokens | --temp | --top-k | --top-p | --min-p | \
       --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
       --logit-bias | --stop | --regex | --seed | --beams | --length-penalty | --beam-groups | \
-      --diversity-penalty | --gpus | --replicas | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
+      --diversity-penalty | --gpus | --replicas | --pipeline | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
       --logprobs | --rank | --system | --template-arg | --sequences | --depth | \
       --generate | --repeat | --requests | --rate | --host | --port | --cors | --http-threads | \
       --max-queue | --request-timeout | --grace | --max-connections | --max-body | --memory | --adapter) ;; # a number or a text

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -13,8 +14,8 @@ namespace faststream {
 /// every call of the others throws Error, now and from then on.
 ///
 /// gather() and exchange() are of all ranks, which call them in the same order; what they return
-/// holds until the next call. tell() and listen() go beside them. One thread at a time may use each
-/// of these two pairs.
+/// holds until the next call. tell() and listen() go beside them, and so do pass() and take(). One
+/// thread at a time may use gather() and exchange(), and one each of the others.
 class RankLink {
  public:
   using Bytes = std::vector<std::byte>;
@@ -33,6 +34,16 @@ class RankLink {
   virtual void tell(std::span<const std::byte> message) = 0;
   /// Of the others: waits for what rank 0 tells next.
   virtual Bytes listen() = 0;
+
+  /// Gives a rank a message, and does not wait until it takes it.
+  virtual void pass(int to, Bytes message) = 0;
+  /// Waits for the next message that a rank passes to this one.
+  virtual Bytes take(int from) = 0;
+
+  /// Of all ranks together: this one's end of a link among its part of them, which are divided into
+  /// so many parts of equal size, each of ranks that follow each other. This must outlive it. What
+  /// fails here does not fail there, and the other way round.
+  virtual std::unique_ptr<RankLink> divide(int parts) = 0;
 
   /// Has every call of all ranks throw Error(why) from now on.
   virtual void fail(std::string_view why) = 0;

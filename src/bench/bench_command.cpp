@@ -304,7 +304,7 @@ class BenchDevices {
   BenchDevices(const EngineOptions& options, const ModelFile& file, const ModelConfig& config)
       : file_(file),
         config_(config),
-        ranks_(options.device, options.threads, options.link),
+        ranks_(options.device, options.threads, options.link, options.stages),
         weight_bytes_(bytes_to_load(file, config, ranks_.place())),
         backend_(choose_backend(ranks_.device().device, ranks_.device().threads, weight_bytes_)) {}
 

@@ -39,6 +39,7 @@ void perplexity_command(const PerplexityOptions& options) {
     engine.kv = {};         // the truth
     engine.adapters = {};   // which are for other weights
     engine.link = nullptr;  // other processes run one model at a time
+    engine.stages = 1;
     reference.emplace(options.against, engine, kPerplexityStepTokens);
   }
   std::fprintf(stderr, "device: %s\n", model.info.device.c_str());

@@ -76,6 +76,7 @@ constexpr OptionUse kOptionUses[] = {
     {"--device", kComputing, Idle::told},
     {"--gpus", kComputing, Idle::told},
     {"--replicas", kBatch, Idle::told},
+    {"--pipeline", kGenerating | kPerplexity, Idle::told},
     {"--exact-sums", kGenerating | kPerplexity, Idle::told},
     {"--threads", kComputing, Idle::told},
     {"--context", kComputing, Idle::told},

@@ -63,6 +63,7 @@ class States final : public CacheKind {
   // Three for each sequence, that of an empty text, and some that known texts go on from: a quarter
   // of what their keys and values take, and one for so many pages.
   [[nodiscard]] int32_t n_states(const CacheBounds& bounds) const {
+    if (bounds.states > 0) return bounds.states;
     constexpr int32_t kPages = 256;
     const auto pages = static_cast<size_t>(bounds.n_pages);
     const size_t kept = std::max(pages / kPages, pages * page_bytes_ / (4 * state_bytes_));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/batch.h"
+#include "engine/cache_kinds.h"
 #include "engine/kv_groups.h"
 #include "engine/load_weights.h"
 #include "engine/model_on_device.h"
@@ -20,6 +21,8 @@ namespace {
 constexpr int64_t kHostStepTokens = 512;
 constexpr int64_t kDeviceStepTokens = 16384;
 constexpr int32_t kMaxStepTexts = 1024;
+// Of a recurrent layer's states, of which each text of a step has one while the layer works.
+constexpr size_t kMostStateBytes = size_t{256} << 20;
 // Texts of which the tokens are kept at once.
 constexpr size_t kTokenizedTexts = 8192;
 
@@ -54,6 +57,20 @@ std::vector<size_t> kv_bytes(const ModelConfig& config, DType dtype, int32_t n_p
     }
   }
   return bytes;
+}
+
+// Bytes of the largest state of a layer; 0: no layer has any.
+size_t largest_state(const ModelConfig& config) {
+  size_t bytes = 0;
+  for (const int64_t n : state_layers(config))
+    bytes = std::max(bytes, layer_state_bytes(config, n));
+  return bytes;
+}
+
+// How many texts a step takes at most.
+int32_t most_texts(size_t state_bytes) {
+  if (state_bytes == 0) return kMaxStepTexts;
+  return static_cast<int32_t>(std::clamp<size_t>(kMostStateBytes / state_bytes, 1, kMaxStepTexts));
 }
 
 void finish(const PoolingConfig& pooling, std::span<float> vector) {
@@ -97,6 +114,7 @@ struct Embedder::Impl : ModelOnDevice {
             const WeightLookup weights = load_weights(file, config, *backend, progress);
             model = make_model(config, weights, *backend, limits);
             allocate_pages();
+            allocate_states();
           });
     info.device = backend->description();
     info.load_seconds = load_seconds;
@@ -131,15 +149,17 @@ struct Embedder::Impl : ModelOnDevice {
     const int64_t preferred = backend->takes_memory_on_use() ? kHostStepTokens : kDeviceStepTokens;
     const DType activations = backend->activation_dtype(config.weight_format);
     const DType kv_type = backend->kv_dtype(config.weight_format);
+    const size_t state_bytes = largest_state(config);
     int64_t tokens = std::max(preferred, info.context);
     for (;;) {
-      limits = {.max_tokens = static_cast<int32_t>(tokens),
-                .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, kMaxStepTexts))};
+      limits = {
+          .max_tokens = static_cast<int32_t>(tokens),
+          .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, most_texts(state_bytes)))};
       n_pages = pages_for(tokens) + limits.max_logits;
       const std::vector<size_t> of_kv = kv_bytes(config, kv_type, n_pages);
       const size_t taken =
           weight_bytes() + activation_bytes(config, activations, limits) +
-          std::accumulate(of_kv.begin(), of_kv.end(), size_t{0}) +
+          std::accumulate(of_kv.begin(), of_kv.end(), size_t{0}) + n_states() * state_bytes +
           backend->scratch_bytes(step_bounds(config, limits, limits.max_logits, info.context));
       if (taken <= backend->free_memory()) return;
       if (tokens == info.context) {
@@ -161,6 +181,23 @@ struct Embedder::Impl : ModelOnDevice {
       const Buffer& memory = kv_memory[lends_kv(config, n) ? ++lenders : 0];
       kv.push_back(kv_layer(*kv_geometry(config.layer(n)), dtype, memory.get(), n_pages, 0));
     }
+  }
+
+  // That of an empty text, and one for each text of a step.
+  [[nodiscard]] size_t n_states() const { return static_cast<size_t>(limits.max_logits) + 1; }
+
+  // All layers' states are in the same memory, for a text's are of no use after its layer: that of
+  // an empty text, which none writes, is where it is for all of them.
+  void allocate_states() {
+    const size_t bytes = largest_state(config);
+    if (bytes == 0) return;
+    state_memory = backend->allocate(n_states() * bytes);
+    const std::vector<std::byte> empty(bytes);
+    backend->copy_to_device(state_memory.get(), empty.data(), bytes);
+    states.assign(state_layers(config).size(),
+                  {.data = reinterpret_cast<float*>(state_memory.get()),
+                   .stride = static_cast<int64_t>(bytes / sizeof(float)),
+                   .n_states = static_cast<int32_t>(n_states())});
   }
 
   [[nodiscard]] Tokens single(std::string_view text) const {
@@ -240,7 +277,7 @@ struct Embedder::Impl : ModelOnDevice {
 
   void step(std::span<const Tokens> tokens, std::span<TextVector> vectors) {
     pack(tokens);
-    const Matrix result = model->embed(backend->upload(batch), kv);
+    const Matrix result = model->embed(backend->upload(batch), {.kv = kv, .states = states});
     values.resize(static_cast<size_t>(result.rows * result.cols));
     backend->copy_to_host(values.data(), result.data, values.size() * sizeof(float));
     const auto columns = static_cast<size_t>(result.cols);
@@ -259,6 +296,11 @@ struct Embedder::Impl : ModelOnDevice {
     for (const Tokens& text : texts) {
       batch.add_sequence(text.ids, 0, config.rope_length(static_cast<int64_t>(text.ids.size())));
       batch.max_pages = std::max(batch.max_pages, pages_for(batch.kv_len.back()));
+      if (!states.empty()) {
+        batch.state_from.push_back(0);
+        batch.state_to.push_back(batch.n_sequences());
+        batch.state_border.push_back(0);
+      }
       if (!has_segments) continue;
       for (size_t i = 0; i < text.ids.size(); ++i) {
         batch.segments.push_back(i < text.first_of_second ? 0 : 1);
@@ -280,6 +322,8 @@ struct Embedder::Impl : ModelOnDevice {
   BatchLimits limits;
   int32_t n_pages = 0;
   std::vector<KvLayer> kv;
+  Buffer state_memory;
+  std::vector<StateLayer> states;  // of state_layers()
   Batch batch;
   std::vector<float> values;
 };

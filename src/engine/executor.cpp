@@ -5,13 +5,23 @@
 #include "engine/cache_kinds.h"
 #include "engine/kv_groups.h"
 #include "engine/load_weights.h"
+#include "support/error.h"
 
 namespace faststream {
+namespace {
+
+// Of rows without gaps.
+size_t size_of_rows(const Matrix& rows) {
+  return static_cast<size_t>(rows.rows * rows.cols) * dtype_size(rows.dtype);
+}
+
+}  // namespace
 
 CacheBounds bounds_of(const RunnerLimits& limits) {
   return {.n_pages = limits.n_pages,
           .sequences = limits.sequences,
-          .step_tokens = limits.batch.max_tokens};
+          .step_tokens = limits.batch.max_tokens,
+          .states = limits.states};
 }
 
 DeviceExecutor::DeviceExecutor(const ModelFiles& files, const ModelConfig& config, Backend& backend,
@@ -119,10 +129,37 @@ void DeviceExecutor::read_sources(const Batch& batch) {
 }
 
 void DeviceExecutor::forward(const Batch& batch) {
-  n_logits_ = batch.n_logits();
-  product_ = model_->forward(backend_.upload(batch), {.kv = kv_, .states = states_});
+  begin_logits(model_->forward(backend_.upload(batch), {.kv = kv_, .states = states_}),
+               batch.n_logits());
+}
+
+void DeviceExecutor::begin_logits(const LogitProduct& product, int32_t n_logits) {
+  n_logits_ = n_logits;
+  product_ = product;
   has_logits_ = false;
   if (shared_columns() > 0) multiply_logits();
+}
+
+std::vector<std::byte> DeviceExecutor::run_stage(const Batch& batch,
+                                                 std::span<const std::byte> given) {
+  const Matrix input = model_->stage_input(batch.n_tokens());
+  if (given.size() != (config_.has_first_layer() ? 0 : size_of_rows(input))) {
+    throw Error("stages of a model work on different steps");
+  }
+  if (!given.empty()) backend_.copy_to_device(input.data, given.data(), given.size());
+  const Matrix rows = model_->run_stage(backend_.upload(batch), {.kv = kv_, .states = states_});
+  std::vector<std::byte> bytes(size_of_rows(rows));
+  if (!bytes.empty()) backend_.copy_to_host(bytes.data(), rows.data, bytes.size());
+  return bytes;
+}
+
+void DeviceExecutor::finish(std::span<const std::byte> rows) {
+  const auto row_bytes = static_cast<size_t>(config_.stream_dim()) * sizeof(float);
+  const auto n = static_cast<int32_t>(rows.size() / row_bytes);
+  if (!rows.empty()) {
+    backend_.copy_to_device(model_->finish_input(n).data, rows.data(), rows.size());
+  }
+  begin_logits(model_->finish(n), n);
 }
 
 // For the last step's logits [n_logits, vocab].

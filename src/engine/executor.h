@@ -30,6 +30,7 @@ struct RunnerLimits {
   /// 0 gathers them; else rank 0 multiplies all.
   int64_t gathered_bytes = int64_t{1} << 20;
   KvFormat kv = KvFormat::plain;  ///< of layers that take it: see kv_type_of()
+  int32_t states = 0;             ///< see CacheBounds: ranks, whose layers differ, have as many
 };
 
 CacheBounds bounds_of(const RunnerLimits& limits);
@@ -102,6 +103,15 @@ class DeviceExecutor final : public Executor {
   std::vector<float> logits() override;
   void copy(std::span<const std::vector<PageCopy>> copies) override;
 
+  // Of a stage in place of forward(); floats of the stream's rows, see Model.
+
+  /// given: what the stage before returned; of the first one nothing. Throws Error where it is not
+  /// of as many rows as the batch has tokens.
+  [[nodiscard]] std::vector<std::byte> run_stage(const Batch& batch,
+                                                 std::span<const std::byte> given);
+  /// Of the first stage: goes on to choose(), or logits(), of rows that the last stage returned.
+  void finish(std::span<const std::byte> rows);
+
  private:
   DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
   void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
@@ -111,6 +121,7 @@ class DeviceExecutor final : public Executor {
   /// Columns of logits that each rank multiplies; 0: rank 0 has all.
   [[nodiscard]] int64_t shared_columns() const;
   void multiply_logits();
+  void begin_logits(const LogitProduct& product, int32_t n_logits);
 
   ModelConfig config_;
   Backend& backend_;

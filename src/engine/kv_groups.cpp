@@ -1,6 +1,7 @@
 #include "engine/kv_groups.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/batch.h"
 
@@ -59,17 +60,21 @@ KvLayer kv_layer(const KvGeometry& geometry, KvType type, std::byte* memory, int
 
 std::vector<KvGroup> kv_groups(const ModelConfig& config, KvType wanted) {
   std::vector<KvGroup> groups(1);
-  const std::vector<KvGeometry> geometries = kv_geometries(config);
-  for (size_t n = 0; n < geometries.size(); ++n) {
-    const int64_t window = window_of(config, geometries[n]);
+  const auto [first, end] = config.own_layers();
+  size_t place = 0;
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const std::optional<KvGeometry> geometry = kv_geometry(config.layer(n));
+    if (!geometry) continue;
+    const int64_t window = window_of(config, *geometry);
     auto group = std::find_if(groups.begin(), groups.end(),
                               [&](const KvGroup& g) { return g.window == window; });
     if (group == groups.end()) {
       group = groups.emplace(groups.end());
       group->window = window;
     }
-    group->layers.push_back(n);
-    group->token_bytes += kv_token_bytes(geometries[n], kv_type_of(config, geometries[n], wanted));
+    if (n < first || n >= end) continue;
+    group->layers.push_back(place++);
+    group->token_bytes += kv_token_bytes(*geometry, kv_type_of(config, *geometry, wanted));
   }
   return groups;
 }

@@ -36,8 +36,9 @@ size_t kv_token_bytes(const KvGeometry& geometry, KvType type);
 KvLayer kv_layer(const KvGeometry& geometry, KvType type, std::byte* memory, int32_t n_pages,
                  int32_t group);
 
-/// The first group is of the layers that see all positions, if there are none an empty one. wanted:
-/// as kv_type_of() takes it.
+/// The first group is of the layers that see all positions, if there are none an empty one. Stages
+/// have the same groups, each with its own layers, which may be none. wanted: as kv_type_of() takes
+/// it.
 std::vector<KvGroup> kv_groups(const ModelConfig& config, KvType wanted);
 
 /// Frames (see WindowPages) that so many sequences need for steps of at most max_tokens tokens:

@@ -36,6 +36,7 @@ struct CacheBounds {
   int32_t n_pages = 0;
   int32_t sequences = 0;    ///< at a time; 0: any number
   int32_t step_tokens = 0;  ///< of a step
+  int32_t states = 0;       ///< of recurrent layers; 0: as many as all this asks for
 };
 
 /// The bookkeeping of one cache: who holds what, without a device. Pages, which all texts have,

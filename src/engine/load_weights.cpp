@@ -86,9 +86,14 @@ Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace
   for (const TensorPlan& plan : planned.whole) {
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
     uint64_t& place = placement.places[plan.id] = tensor.offset - first;
-    if (rank.count == 1) continue;
+    if (rank == RankPlace{}) continue;
+    const auto own = share.find(plan.id);
+    if (own == share.end()) {  // another stage's
+      placement.places.erase(plan.id);
+      continue;
+    }
     const size_t slices = source.slices.size();
-    const bool is_whole = share.at(plan.id)->shape == plan.shape;
+    const bool is_whole = own->second->shape == plan.shape;
     add_slices(plan, is_whole ? SplitRule{} : plan.split, tensor.offset - first, rank, source);
     place = source.slices[slices].to;
   }
@@ -98,9 +103,10 @@ Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace
 // Of the model's file, then of each adapter's.
 std::vector<Placement> place_all(const ModelFiles& files, const ModelConfig& config,
                                  RankPlace rank) {
-  const ModelConfig share = rank.count > 1 ? share_of(config, rank) : ModelConfig{};
+  const bool is_share = rank != RankPlace{};
+  const ModelConfig share = is_share ? share_of(config, rank) : ModelConfig{};
   const auto planned = [&](auto plan) {
-    return Planned{plan(config), rank.count > 1 ? plan(share) : std::vector<TensorPlan>{}};
+    return Planned{plan(config), is_share ? plan(share) : std::vector<TensorPlan>{}};
   };
   std::vector<Placement> all;
   all.push_back(place_tensors(files.model, planned(tensor_plan), rank));

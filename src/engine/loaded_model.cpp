@@ -102,8 +102,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
-  if (!config.encoder) speculation = speculation_from_name(options.speculate);
-  ranks = std::make_unique<Ranks>(options.device, options.threads, options.link);
+  if (!config.encoder) speculation = speculation_of(options);
+  ranks = std::make_unique<Ranks>(options.device, options.threads, options.link, options.stages);
   if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file, *ranks);
   MemoryPlan plan;
   const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
@@ -132,7 +132,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           .chunk = plan.chunk,
           .vocab = config.vocab,
           .load_seconds = load_seconds,
-          .weight_bytes = weight_bytes(),
+          .weight_bytes = bytes_to_load(files, config),
           .kv_bytes = runner->kv_bytes(),
           .kv_layers = static_cast<int64_t>(kv_layers(config).size()),
           .kv_in_eight = kv == KvFormat::plain ? 0 : n_layers_of_format(config, runner->kv_type()),

@@ -42,11 +42,15 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
+  if (options.stages > 1) {
+    limits.turns = options.stages;
+    limits.turn_slots = 1;
+  }
   return limits;
 }
 
 std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
-  const Speculation speculation = speculation_from_name(options.speculate);
+  const Speculation speculation = speculation_of(options);
   if (speculation.kind != Speculation::Kind::draft) return nullptr;
   return std::make_unique<DraftModel>(speculation.draft, options);
 }

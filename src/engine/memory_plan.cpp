@@ -150,8 +150,7 @@ BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slo
 // Tokens that a step may have proposed beside those of so many sequences.
 int32_t choose_proposed_tokens(const ModelConfig& config, const EngineOptions& options,
                                int32_t slots) {
-  const bool speculates =
-      !config.encoder && speculation_from_name(options.speculate).kind != Speculation::Kind::off;
+  const bool speculates = !config.encoder && speculation_of(options).kind != Speculation::Kind::off;
   return speculates ? std::min(slots * kMostProposed, kMostSpeculating) : 0;
 }
 

@@ -29,6 +29,10 @@ struct EngineOptions {
   /// To other processes that run the model together with this one, which is rank 0; or null. The
   /// engine must not outlive it.
   RankLink* link = nullptr;
+  /// The model's layers are in so many parts, each on as many of its processes, or of several CPU
+  /// devices: a step goes through one after the other, and other steps through the others
+  /// meanwhile.
+  int32_t stages = 1;
   /// So many of the model, each with its part of the devices, and of a CPU of its threads: requests
   /// go to the one that has least to do.
   int32_t replicas = 1;

@@ -1,38 +1,14 @@
 #include "engine/ranked_executor.h"
 
-#include <cstdint>
-#include <type_traits>
+#include <exception>
 #include <utility>
 #include <vector>
 
-#include "ranks/message.h"
+#include "engine/rank_commands.h"
 
 namespace faststream {
 
-template <typename SomeBatch, typename Visit>
-requires std::is_same_v<std::remove_const_t<SomeBatch>, Batch>
-void visit_members(SomeBatch& batch, Visit visit) {
-  for (auto* values : {&batch.tokens, &batch.positions, &batch.sequence_of, &batch.query_start,
-                       &batch.kv_len, &batch.rope_lengths, &batch.page_table, &batch.logit_rows,
-                       &batch.segments, &batch.source_len, &batch.source_pages, &batch.state_from,
-                       &batch.state_to, &batch.state_border}) {
-    visit(*values);
-  }
-  for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);
-  for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages}) visit(*number);
-}
-
 namespace {
-
-enum class Command : int32_t { read_sources, forward, copy, end };
-
-MessageWriter message(Command command) { return MessageWriter().put(command); }
-
-Batch read_batch(MessageReader& reader) {
-  Batch batch;
-  reader.take(batch);
-  return batch;
-}
 
 // A device's step waits for those of all others. What else a thread may have to do with its device,
 // as to allocate memory, can wait for the step, and keep the other threads from their devices: so
@@ -49,19 +25,19 @@ RankedExecutor::RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& li
 
 RankedExecutor::~RankedExecutor() {
   try {
-    link_.tell(message(Command::end).bytes());
+    link_.tell(rank_message(RankCommand::end).bytes());
   } catch (const std::exception&) {
     static_cast<void>(0);  // they have ended
   }
 }
 
 void RankedExecutor::read_sources(const Batch& batch) {
-  link_.tell(message(Command::read_sources).put(batch).bytes());
+  link_.tell(rank_message(RankCommand::read_sources).put(batch).bytes());
   own_->read_sources(batch);
 }
 
 void RankedExecutor::forward(const Batch& batch) {
-  link_.tell(message(Command::forward).put(batch).bytes());
+  link_.tell(rank_message(RankCommand::forward).put(batch).bytes());
   own_->forward(batch);
   begin_together(*own_, link_);
 }
@@ -73,9 +49,7 @@ std::unique_ptr<Choices> RankedExecutor::choose(std::span<const SamplingRow> rul
 std::vector<float> RankedExecutor::logits() { return own_->logits(); }
 
 void RankedExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
-  MessageWriter writer = message(Command::copy).put(uint64_t{copies.size()});
-  for (const std::vector<PageCopy>& of_cache : copies) writer.put(of_cache);
-  link_.tell(writer.bytes());
+  link_.tell(copy_message(copies).bytes());
   own_->copy(copies);
 }
 
@@ -83,22 +57,23 @@ void follow(DeviceExecutor& executor, RankLink& link) {
   Batch batch;  // of the last step, which the device may still read
   while (true) {
     MessageReader reader(link.listen());
-    switch (reader.take<Command>()) {
-      case Command::read_sources:
-        batch = read_batch(reader);
+    switch (reader.take<RankCommand>()) {
+      case RankCommand::read_sources:
+        batch = reader.take<Batch>();
         executor.read_sources(batch);
         executor.launch();
         break;
-      case Command::forward:
-        batch = read_batch(reader);
+      case RankCommand::forward:
+        batch = reader.take<Batch>();
         executor.forward(batch);
         begin_together(executor, link);
         break;
-      case Command::copy: {
+      case RankCommand::copy: {
         executor.copy(reader.take<std::vector<std::vector<PageCopy>>>());
         break;
       }
-      case Command::end:
+      case RankCommand::finish:
+      case RankCommand::end:
         return;
     }
   }

@@ -4,19 +4,24 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
 
+#include "engine/cache_kinds.h"
 #include "engine/device.h"
 #include "engine/load_weights.h"
+#include "engine/pipeline_executor.h"
 #include "engine/ranked_executor.h"
 #include "models/shares.h"
 #include "ranks/local_link.h"
+#include "ranks/message.h"
 #include "support/error.h"
 #include "support/hash.h"
 #include "support/machine.h"
@@ -59,36 +64,51 @@ struct Orders {
 // would take much memory.
 constexpr int64_t kGatheredInMemory = int64_t{16} << 20;
 
-RankPlace place_of(const RankLink& link) { return {link.rank(), link.count()}; }
+RankPlace place_of(const RankLink& link, int32_t stages) {
+  const int each = link.count() / stages;
+  return {
+      .index = link.rank() % each, .count = each, .stage = link.rank() / each, .stages = stages};
+}
 
-// Ranks whose devices are the same share what is free there.
-RankFigures exchange_figures(RankLink& link, const ModelFiles& files, const ModelConfig& config,
-                             const Backend& backend, const std::string& device) {
+// What is to be known of each stage. Ranks whose devices are the same share what is free there.
+std::vector<RankFigures> exchange_figures(RankLink& link, const ModelFiles& files,
+                                          const ModelConfig& config, const RankPlace& place,
+                                          const Backend& backend, const std::string& device) {
   std::array<char, 256> host{};
   gethostname(host.data(), host.size() - 1);
   const Report own{.device = stable_hash(std::string(host.data()) + ' ' + device),
                    .free_bytes = backend.free_memory(),
-                   .weight_bytes = bytes_to_load(files, config, place_of(link))};
+                   .weight_bytes = bytes_to_load(files, config, place)};
   const std::span<const std::byte> all = link.gather(bytes_of_value(own));
   std::vector<Report> reports(static_cast<size_t>(link.count()));
   std::memcpy(reports.data(), all.data(), all.size());
-  RankFigures figures{.free_bytes = SIZE_MAX, .shares_memory = backend.takes_memory_on_use()};
-  for (const Report& report : reports) {
-    const auto sharing =
-        static_cast<uint64_t>(std::ranges::count(reports, report.device, &Report::device));
-    figures.free_bytes = std::min<size_t>(figures.free_bytes, report.free_bytes / sharing);
-    figures.weight_bytes = std::max<size_t>(figures.weight_bytes, report.weight_bytes);
-    if (sharing < reports.size()) figures.shares_memory = false;
+  std::vector<RankFigures> figures;
+  for (int32_t stage = 0; stage < place.stages; ++stage) {
+    const auto n = static_cast<size_t>(place.count);
+    const auto of_stage = std::span(reports).subspan(static_cast<size_t>(stage) * n, n);
+    RankFigures& own_figures = figures.emplace_back(RankFigures{.free_bytes = SIZE_MAX});
+    for (const Report& report : of_stage) {
+      const auto sharing =
+          static_cast<uint64_t>(std::ranges::count(reports, report.device, &Report::device));
+      own_figures.free_bytes =
+          std::min<size_t>(own_figures.free_bytes, report.free_bytes / sharing);
+      own_figures.weight_bytes = std::max<size_t>(own_figures.weight_bytes, report.weight_bytes);
+    }
+    own_figures.shares_memory =
+        backend.takes_memory_on_use() &&
+        std::ranges::count(of_stage, of_stage.front().device, &Report::device) == place.count;
   }
   return figures;
 }
 
-std::unique_ptr<DeviceExecutor> load_share(RankLink& link, const ModelFiles& files,
-                                           const ModelConfig& config, Backend& backend,
+// of_stage: of those ranks that share a stage's layers.
+std::unique_ptr<DeviceExecutor> load_share(RankLink& link, RankLink& of_stage,
+                                           const ModelFiles& files, const ModelConfig& config,
+                                           const RankPlace& place, Backend& backend,
                                            const Orders& orders,
                                            const std::function<void(size_t)>& progress) {
-  backend.join(link, orders.sums);
-  auto executor = std::make_unique<DeviceExecutor>(files, share_of(config, place_of(link)), backend,
+  if (place.count > 1) backend.join(of_stage, orders.sums);
+  auto executor = std::make_unique<DeviceExecutor>(files, share_of(config, place), backend,
                                                    orders.limits, progress);
   backend.synchronize();
   link.gather({});  // all have loaded theirs
@@ -100,44 +120,108 @@ std::string memory_of(const Backend& backend, const std::string& device) {
   return backend.takes_memory_on_use() ? "host" : device;
 }
 
-// What threads of a process share.
-struct SharedFiles {
-  const ModelFiles* files = nullptr;
+// What ranks are to open: threads of a process the files that it has, a ModelFiles, others those of
+// these paths.
+struct Opening {
+  int32_t stages = 1;
+  uintptr_t files = 0;
+  std::vector<std::string> paths = {};
 };
 
-// Which files rank 0 opens: of threads of a process these themselves, else their paths, each behind
-// which there is a NUL.
-Bytes name_files(const RankLink& link, const ModelFiles& files) {
-  const SharedFiles shared{&files};
-  std::string paths;
-  const auto add = [&paths](const ModelFile& file) {
-    paths += std::filesystem::absolute(file.name()).string() + '\0';
+template <typename SomeOpening, typename Visit>
+requires std::is_same_v<std::remove_const_t<SomeOpening>, Opening>
+void visit_members(SomeOpening& opening, Visit visit) {
+  visit(opening.stages);
+  visit(opening.files);
+  visit(opening.paths);
+}
+
+Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t stages) {
+  Opening opening{.stages = stages};
+  const auto add = [&](const ModelFile& file) {
+    opening.paths.push_back(std::filesystem::absolute(file.name()).string());
   };
-  add(files.model);
-  for (const ModelFile& adapter : files.adapters) add(adapter);
-  const std::span<const std::byte> names =
-      link.is_in_process() ? bytes_of_value(shared) : std::as_bytes(std::span(paths));
-  return {names.begin(), names.end()};
-}
-
-std::vector<ModelFile> open_files(std::span<const std::byte> paths) {
-  std::vector<ModelFile> files;
-  for (const std::byte* at = paths.data(); at < paths.data() + paths.size();) {
-    const std::string path(reinterpret_cast<const char*>(at));
-    files.push_back(ModelFile::open(path));
-    at += path.size() + 1;
+  if (link.is_in_process()) {
+    opening.files = std::bit_cast<uintptr_t>(&files);
+  } else {
+    add(files.model);
+    for (const ModelFile& adapter : files.adapters) add(adapter);
   }
-  return files;
+  return MessageWriter().put(opening).bytes();
 }
 
-void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files) {
+// ranks: processes, or devices of one.
+void check_stage_count(int32_t stages, int ranks) {
+  if (stages > 0 && ranks % stages == 0) return;
+  throw UsageError("--pipeline " + std::to_string(stages) + ": " +
+                   (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
+                   " not make as many stages of equal size; start " + std::to_string(stages) +
+                   " processes (mpirun -n " + std::to_string(stages) + "), or a multiple");
+}
+
+// What was never tried is refused.
+void check_stages(int32_t stages, const Backend& backend) {
+  if (stages == 1 || backend.takes_memory_on_use()) return;
+  throw UsageError("--pipeline " + std::to_string(stages) +
+                   ": stages are of CPUs so far, not of GPUs; give --device cpu, or leave it out");
+}
+
+// What all ranks may hold: what those of the stage may that has least room, of the last rank of
+// each, which has no less than others.
+RunnerLimits limits_of_all(const ModelConfig& config, const RankPlace& own,
+                           std::span<const RankFigures> figures,
+                           const Ranks::ChooseLimits& choose_limits, const Backend& backend) {
+  std::vector<ModelConfig> shares;
+  for (int32_t stage = 0; stage < own.stages; ++stage) {
+    shares.push_back(share_of(
+        config,
+        {.index = own.count - 1, .count = own.count, .stage = stage, .stages = own.stages}));
+  }
+  const auto limits_of = [&](size_t stage) { return choose_limits(shares[stage], figures[stage]); };
+  size_t least = 0;
+  size_t last = 0;
+  RunnerLimits limits = limits_of(0);
+  for (size_t stage = 1; stage < shares.size(); ++stage) {
+    const RunnerLimits own_limits = limits_of(last = stage);
+    if (own_limits.n_pages >= limits.n_pages) continue;
+    least = stage;
+    limits = own_limits;
+  }
+  if (least != last) limits = limits_of(least);  // for who remembers the last ones
+  int32_t states = std::numeric_limits<int32_t>::max();
+  for (const ModelConfig& share : shares) {
+    const KvType kv{backend.kv_dtype(config.weight_format), limits.kv};
+    const int32_t n = n_states(share, kv, bounds_of(limits));
+    if (n > 0) states = std::min(states, n);
+  }
+  if (states < std::numeric_limits<int32_t>::max()) limits.states = states;
+  return limits;
+}
+
+// What ranks of a stage tell each other by: the link of all where there is one stage.
+std::unique_ptr<RankLink> link_of_stage(RankLink& link, int32_t stages) {
+  return stages > 1 ? link.divide(stages) : nullptr;
+}
+
+void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files,
+                  int32_t stages) {
   const ModelConfig config = config_of_files(files);
-  const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
-  exchange_figures(link, files, config, *backend, memory_of(*backend, device.device));
-  const auto orders = value_of<Orders>(link.listen());
-  const auto executor = load_share(link, files, config, *backend, orders, nullptr);
-  follow(*executor, link);
-  backend->synchronize();
+  const RankPlace place = place_of(link, stages);
+  const std::unique_ptr<RankLink> own_link = link_of_stage(link, stages);
+  RankLink& of_stage = own_link ? *own_link : link;
+  try {
+    const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
+    check_stages(stages, *backend);
+    exchange_figures(link, files, config, place, *backend, memory_of(*backend, device.device));
+    const auto orders = value_of<Orders>(link.listen());
+    const auto executor =
+        load_share(link, of_stage, files, config, place, *backend, orders, nullptr);
+    stages > 1 ? follow_stage(*executor, link) : follow(*executor, link);
+    backend->synchronize();
+  } catch (const std::exception& error) {
+    of_stage.fail(error.what());
+    throw;
+  }
 }
 
 }  // namespace
@@ -173,13 +257,16 @@ std::vector<std::string> device_names(const std::string& devices) {
 void follow_ranks(RankLink& link, const RankDevice& device) {
   try {
     while (true) {
-      const Bytes message = link.listen();
+      Bytes message = link.listen();
       if (message.empty()) return;
+      const auto opening = MessageReader(std::move(message)).take<Opening>();
       if (link.is_in_process()) {
-        follow_model(link, device, *value_of<SharedFiles>(message).files);
+        const auto* files = std::bit_cast<const ModelFiles*>(opening.files);
+        follow_model(link, device, *files, opening.stages);
       } else {
-        const std::vector<ModelFile> files = open_files(message);
-        follow_model(link, device, {files.front(), std::span(files).subspan(1)});
+        std::vector<ModelFile> files;
+        for (const std::string& path : opening.paths) files.push_back(ModelFile::open(path));
+        follow_model(link, device, {files.front(), std::span(files).subspan(1)}, opening.stages);
       }
     }
   } catch (const std::exception& error) {
@@ -188,8 +275,11 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
   }
 }
 
-Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes) : link_(processes) {
+Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
+    : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
+  check_stage_count(stages,
+                    processes == nullptr ? static_cast<int>(names.size()) : processes->count());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
@@ -236,11 +326,15 @@ Ranks::~Ranks() {
   threads_.clear();
 }
 
-RankPlace Ranks::place() const { return link_ == nullptr ? RankPlace{} : place_of(*link_); }
+RankPlace Ranks::place() const {
+  return link_ == nullptr ? RankPlace{} : place_of(*link_, stages_);
+}
 
 std::string Ranks::describe(const Backend& backend) const {
   if (link_ == nullptr) return backend.description();
-  return backend.description() + ", " + std::to_string(link_->count()) + " ranks";
+  const std::string ranks =
+      backend.description() + ", " + std::to_string(link_->count()) + " ranks";
+  return stages_ == 1 ? ranks : ranks + " in " + std::to_string(stages_) + " stages";
 }
 
 std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig& config,
@@ -253,18 +347,24 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
     return std::make_unique<DeviceExecutor>(files, config, backend, choose_limits(config, figures),
                                             progress);
   }
-  link_->tell(name_files(*link_, files));
-  const RankFigures figures =
-      exchange_figures(*link_, files, config, backend, memory_of(backend, device().device));
-  const DType activations = backend.activation_dtype(config.weight_format);
-  const int last = link_->count() - 1;
-  Orders orders{.limits = choose_limits(share_of(config, {last, link_->count()}), figures)};
-  if (figures.shares_memory) orders.limits.gathered_bytes = kGatheredInMemory;
+  check_stages(stages_, backend);
+  const RankPlace own = place();
+  static_cast<void>(stages_of(config, stages_));  // refused before others hear of it
+  link_->tell(describe_opening(*link_, files, stages_));
+  stage_link_ = link_of_stage(*link_, stages_);
+  RankLink& of_stage = stage_link_ ? *stage_link_ : *link_;
+  const std::vector<RankFigures> figures =
+      exchange_figures(*link_, files, config, own, backend, memory_of(backend, device().device));
+  Orders orders{.limits = limits_of_all(config, own, figures, choose_limits, backend)};
+  if (figures.front().shares_memory) orders.limits.gathered_bytes = kGatheredInMemory;
   // Terms of float16 might be out of its range, which those of the stream are not.
+  const DType activations = backend.activation_dtype(config.weight_format);
   if (!exact && activations != DType::f32) orders.sums = DType::bf16;
   link_->tell(bytes_of_value(orders));
-  return std::make_unique<RankedExecutor>(
-      load_share(*link_, files, config, backend, orders, progress), *link_);
+  auto executor = load_share(*link_, of_stage, files, config, own, backend, orders, progress);
+  if (stages_ == 1) return std::make_unique<RankedExecutor>(std::move(executor), *link_);
+  return std::make_unique<PipelineExecutor>(
+      std::move(executor), share_of(config, {.index = own.index, .count = own.count}), *link_);
 }
 
 }  // namespace faststream

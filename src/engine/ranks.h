@@ -36,11 +36,11 @@ struct RankDevice {
 /// ends. Throws Error, which the other ranks then throw, too.
 void follow_ranks(RankLink& link, const RankDevice& device);
 
-/// What rank 0 needs to know before it plans: of the rank that has least.
+/// What rank 0 needs to know before it plans: of the rank that has least, of a stage.
 struct RankFigures {
   size_t free_bytes = 0;
   size_t weight_bytes = 0;
-  bool shares_memory = false;  ///< all ranks are of one machine's processors
+  bool shares_memory = false;  ///< all its ranks are of one machine's processors
 };
 
 /// Where a model runs, for who leads: on one device, by threads that follow the caller's, or by
@@ -48,13 +48,15 @@ struct RankFigures {
 class Ranks {
  public:
   /// Says what each rank may hold. share: the largest one's description.
+  /// It may be asked for several shares: what it said last holds.
   using ChooseLimits =
       std::function<RunnerLimits(const ModelConfig& share, const RankFigures& figures)>;
 
   /// devices: one's name, or those of several ranks, which are threads. Of CPU ranks each has its
   /// part of the threads, of so many in all; 0: of those that there are. processes: those of other
-  /// processes, which must outlive this; null: there are none. Throws UsageError.
-  Ranks(const std::string& devices, int32_t threads, RankLink* processes);
+  /// processes, which must outlive this; null: there are none. stages: of as many ranks each, in
+  /// order (RankPlace). Throws UsageError.
+  Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages = 1);
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
   /// The executors must be gone.
@@ -63,12 +65,13 @@ class Ranks {
   /// Rank 0's.
   [[nodiscard]] const RankDevice& device() const { return devices_.front(); }
   [[nodiscard]] RankPlace place() const;
-  /// "CUDA 0 (...), 2 ranks".
+  /// "CUDA 0 (...), 2 ranks", "..., 4 ranks in 2 stages".
   [[nodiscard]] std::string describe(const Backend& backend) const;
 
   /// Has all ranks open the files and load their shares. backend: rank 0's, on device(). exact:
   /// sums over ranks are of float32 throughout. progress: of rank 0; may be empty. Throws Error
-  /// where a rank cannot. Files and backend must outlive the executor.
+  /// where a rank cannot, UsageError where the model does not run in such stages. Files and backend
+  /// must outlive the executor, and this both.
   std::unique_ptr<Executor> load(const ModelFiles& files, const ModelConfig& config,
                                  Backend& backend, bool exact, const ChooseLimits& choose_limits,
                                  const std::function<void(size_t)>& progress);
@@ -77,8 +80,10 @@ class Ranks {
   void start_threads(const std::vector<std::string>& devices, int32_t threads);
 
   std::vector<RankDevice> devices_;
-  RankLink* link_ = nullptr;                      // rank 0's end; null: there is one device
+  RankLink* link_ = nullptr;  // rank 0's end; null: there is one device
+  int32_t stages_ = 1;
   std::vector<std::unique_ptr<RankLink>> links_;  // of threads
+  std::unique_ptr<RankLink> stage_link_;          // rank 0's among its stage, of several
   std::vector<std::jthread> threads_;             // of ranks from 1 on
 };
 

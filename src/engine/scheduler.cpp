@@ -20,10 +20,12 @@ bool wants_tokens(const StepPlan& plan, const StepPlan::Part& part) {
 Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
     : runner_(runner),
       threads_(limits.threads),
-      policy_(runner.caches(), runner.config(), limits, [this](const PageCopy& copy) {
-        wait_for_launches();
-        runner_.copy_pages({&copy, 1});
-      }) {}
+      policy_(runner.caches(), runner.config(), limits,
+              [this](const PageCopy& copy) {
+                wait_for_launches();
+                runner_.copy_pages({&copy, 1});
+              }),
+      steps_(static_cast<size_t>(limits.turns)) {}
 
 Scheduler::~Scheduler() { wait_for_launches(); }
 
@@ -37,8 +39,9 @@ SchedulerCounts Scheduler::counts() const {
 void Scheduler::begin_step() {
   has_begun_ = false;
   if (in_flight_.size() >= policy_.n_turns()) return;
-  Step& step =
-      in_flight_.empty() || in_flight_.front() != steps_.data() ? steps_.front() : steps_.back();
+  Step& step = *std::ranges::find_if(steps_, [this](const Step& each) {
+    return std::ranges::find(in_flight_, &each) == in_flight_.end();
+  });
   try {
     policy_.plan(step.plan, !in_flight_.empty());
     if (step.plan.parts.empty()) return policy_.end_step(step.plan);

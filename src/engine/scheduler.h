@@ -1,7 +1,6 @@
 // The pipeline of steps: what is planned is computed, and what came of it is taken.
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -24,10 +23,11 @@ namespace faststream {
 
 /// Runs groups of sequences to their ends, in steps of those that its SchedulingPolicy chooses.
 ///
-/// Where limits.turn_slots says so, running groups take turns in two steps of about half of the
-/// sequences each: while the device computes one, the host takes what came of the other, plans its
-/// next one and has another thread launch it, so that neither waits. That is for so many sequences
-/// that a step takes as long as it has rows: weights are read for each half.
+/// Where limits.turns and turn_slots say so, running groups take turns in several steps of about as
+/// many sequences each: while the device computes one, the host takes what came of another, plans
+/// its next one and has another thread launch it, so that neither waits. Of one device that is for
+/// so many sequences that a step takes as long as it has rows: weights are read for each part. Of
+/// stages, which each have a part of the weights, each is to have a step.
 ///
 /// When the device fails in a step of several groups, each is tried alone, so that those that are
 /// not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
@@ -118,7 +118,7 @@ class Scheduler {
   std::mutex threads_mutex_;
   ThreadPool threads_;  // guarded by it: one loop at a time, of this thread or the launching one
   SchedulingPolicy policy_;
-  std::array<Step, 2> steps_;
+  std::vector<Step> steps_;       // limits.turns
   std::vector<Step*> in_flight_;  // the oldest first
   bool has_begun_ = false;        // the last begin_step() launched one
   Clock::time_point last_end_;    // of a step

@@ -83,7 +83,8 @@ void SchedulingPolicy::remove(Entry& entry) {
 }
 
 size_t SchedulingPolicy::n_turns() const {
-  return n_running_ / 2 >= limits_.turn_slots && !is_short_of_room_ ? 2 : 1;
+  if (is_short_of_room_) return 1;
+  return static_cast<size_t>(std::clamp(n_running_ / limits_.turn_slots, 1, limits_.turns));
 }
 
 void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {

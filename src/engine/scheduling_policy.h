@@ -30,7 +30,9 @@ struct SchedulerLimits {
   bool prefix_sharing = true;
   int threads = 1;  ///< which groups make masks and, where they are many, accept their tokens in
   bool ends_together = false;  ///< see EngineOptions
-  /// Two steps are in work at a time where each has so many sequences; see Scheduler.
+  /// So many steps are in work at a time where each has turn_slots sequences, or fewer; see
+  /// Scheduler.
+  int32_t turns = 2;
   int32_t turn_slots = std::numeric_limits<int32_t>::max();
   /// Tokens of a step that groups propose, at most: it may ask for a row of logits for each, beside
   /// one a sequence in decode.

@@ -47,9 +47,11 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
       has_prompts || n_proposed == 0 ? 0 : step_->n_tokens(step_->parts, true) - n_proposed;
 }
 
-// Takes the groups that are in no step, of half of the slots where there are to be two steps.
+// Takes the groups that are in no step, of as many slots as each step has where there are to be
+// several.
 void SchedulingPolicy::choose_entries() {
-  const int32_t share = n_running_ / static_cast<int32_t>(n_turns());
+  const auto turns = static_cast<int32_t>(n_turns());
+  const int32_t share = (n_running_ + turns - 1) / turns;  // so that none is left out
   step_->entries.clear();
   int32_t n = 0;
   for (Entry* entry : running_) {

@@ -1,5 +1,6 @@
 #include "engine/speculation.h"
 
+#include "engine/options.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -38,6 +39,17 @@ Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Ki
                      (wanted == draft ? "=FILE" : ""));
   }
   return wanted;
+}
+
+Speculation speculation_of(const EngineOptions& options) {
+  const Speculation speculation = speculation_from_name(options.speculate);
+  if (options.stages == 1 || speculation.only_where_exact) {
+    return options.stages == 1 ? speculation : Speculation{};
+  }
+  if (speculation.kind == Speculation::Kind::off) return {};
+  throw UsageError("--speculate " + options.speculate +
+                   ": nothing is proposed where a model runs in stages (--pipeline); leave one of "
+                   "them out");
 }
 
 }  // namespace faststream

@@ -60,6 +60,13 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->capture_default_str();
+  app.add_option("--pipeline", engine.stages,
+                 "The model's layers in so many parts, one after the other, each on as many of the "
+                 "processes that mpirun has started; on CPUs")
+      ->group(kDeviceGroup)
+      ->type_name("N")
+      ->check(whole_number(1, kMostRanks))
+      ->capture_default_str();
   app.add_flag("--exact-sums", engine.exact_sums,
                "Add up in 32 bits what several devices have computed, not in 16: slower")
       ->group(kDeviceGroup);

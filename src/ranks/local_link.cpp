@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -63,7 +64,8 @@ class Channel {
 
 // What all ends share.
 struct Team {
-  explicit Team(int n) : count(n), told(static_cast<size_t>(n)) {
+  explicit Team(int n)
+      : count(n), told(static_cast<size_t>(n)), passed(static_cast<size_t>(n) * told.size()) {
     for (auto& of_turn : outboxes) of_turn.resize(static_cast<size_t>(n));
   }
 
@@ -91,15 +93,28 @@ struct Team {
     ended.store(true, std::memory_order_release);
   }
 
+  // The team of each of so many parts: the same for all who ask.
+  std::shared_ptr<Team> part(int index, int parts) {
+    const std::scoped_lock lock(mutex);
+    std::vector<std::weak_ptr<Team>>& teams = divided[parts];
+    teams.resize(static_cast<size_t>(parts));
+    std::weak_ptr<Team>& known = teams[static_cast<size_t>(index)];
+    std::shared_ptr<Team> team = known.lock();
+    if (!team) known = team = std::make_shared<Team>(count / parts);
+    return team;
+  }
+
   const int count;
-  std::vector<Channel> told;  // to each rank
+  std::vector<Channel> told;    // to each rank
+  std::vector<Channel> passed;  // from each rank to each
   // What each rank gives in a turn: written before all meet, read until they meet again.
   std::array<std::vector<Bytes>, 2> outboxes;
   std::atomic<int> arrived = 0;
   std::atomic<uint64_t> turns = 0;
   std::atomic<bool> ended = false;
   std::mutex mutex;
-  std::string reason;  // guarded by it
+  std::string reason;                                       // guarded by it
+  std::map<int, std::vector<std::weak_ptr<Team>>> divided;  // likewise
 };
 
 class LocalLink final : public RankLink {
@@ -120,6 +135,20 @@ class LocalLink final : public RankLink {
     }
   }
   Bytes listen() override { return next(team_->told[static_cast<size_t>(rank_)]); }
+
+  void pass(int to, Bytes message) override {
+    if (team_->has_ended()) team_->refuse();
+    channel(rank_, to).put(std::move(message));
+  }
+  Bytes take(int from) override { return next(channel(from, rank_)); }
+
+  // Nobody's end is gone before all have theirs.
+  std::unique_ptr<RankLink> divide(int parts) override {
+    const int each = team_->count / parts;
+    auto part = std::make_unique<LocalLink>(team_->part(rank_ / each, parts), rank_ % each);
+    team_->meet();
+    return part;
+  }
 
   void fail(std::string_view why) override { team_->end(why); }
 
@@ -145,6 +174,11 @@ class LocalLink final : public RankLink {
       to = std::copy_n(outbox.data() + first, count, to);
     }
     return inbox_;
+  }
+
+  Channel& channel(int from, int to) {
+    return team_->passed[static_cast<size_t>(from) * static_cast<size_t>(team_->count) +
+                         static_cast<size_t>(to)];
   }
 
   Bytes next(Channel& channel) {

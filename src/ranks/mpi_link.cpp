@@ -20,6 +20,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -76,12 +77,16 @@ int size_for_mpi(size_t bytes) {
 // Sends messages to any process, and keeps them until they are there. Called with MPI to itself.
 class Outbox {
  public:
-  void send(std::span<const std::byte> message, int to, MPI_Comm channel) {
-    std::erase_if(sent_, [](Sent& each) { return is_done(each.request); });
-    Sent& sent = sent_.emplace_back(Sent{.message = {message.begin(), message.end()}});
-    check_mpi(MPI_Isend(sent.message.data(), size_for_mpi(message.size()), MPI_BYTE, to, 0, channel,
-                        &sent.request),
+  void send(Bytes message, int to, MPI_Comm channel) {
+    forget_sent();
+    Sent& sent = sent_.emplace_back(Sent{.message = std::move(message)});
+    check_mpi(MPI_Isend(sent.message.data(), size_for_mpi(sent.message.size()), MPI_BYTE, to, 0,
+                        channel, &sent.request),
               "send");
+  }
+  // Of what is there, which MPI finds out.
+  void forget_sent() {
+    std::erase_if(sent_, [](Sent& each) { return is_done(each.request); });
   }
 
   static bool is_done(MPI_Request& request) {
@@ -290,6 +295,69 @@ class MpiProcesses {
   std::thread pulse_;      // last: it uses all others
 };
 
+// Carries messages between the ranks of a channel while these compute: MPI gets on with a large one
+// only in calls, of both sides.
+class Carrier {
+ public:
+  Carrier(MpiProcesses& processes, MPI_Comm channel, int count)
+      : processes_(processes),
+        channel_(channel),
+        arrivals_(static_cast<size_t>(count)),
+        come_(arrivals_.size()),
+        thread_([this](const std::stop_token& stop) { carry(stop); }) {}
+
+  void pass(int to, Bytes message) {
+    processes_.alone([&] { outbox_.send(std::move(message), to, channel_); });
+  }
+  // Called with MPI to itself, as read() is.
+  bool has_come(int from) {
+    if (failed_) throw Error(*failed_);
+    return !come_[static_cast<size_t>(from)].empty();
+  }
+  Bytes next(int from) {
+    return processes_.alone([&] {
+      std::deque<Bytes>& messages = come_[static_cast<size_t>(from)];
+      Bytes message = std::move(messages.front());
+      messages.pop_front();
+      return message;
+    });
+  }
+
+ private:
+  void carry(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const bool has_some = processes_.alone([this] {
+        try {
+          return !failed_ && read();
+        } catch (const Error& error) {
+          failed_ = error.what();
+          return false;
+        }
+      });
+      if (!has_some) std::this_thread::sleep_for(kNap);
+    }
+  }
+  bool read() {
+    outbox_.forget_sent();
+    bool has_some = false;
+    for (size_t from = 0; from < arrivals_.size(); ++from) {
+      if (!arrivals_[from].has_come(static_cast<int>(from), channel_)) continue;
+      come_[from].push_back(std::move(arrivals_[from].message()));
+      has_some = true;
+    }
+    return has_some;
+  }
+
+  MpiProcesses& processes_;
+  MPI_Comm channel_;
+  // With MPI to oneself:
+  Outbox outbox_;
+  std::vector<Arrival> arrivals_;
+  std::vector<std::deque<Bytes>> come_;
+  std::optional<std::string> failed_;
+  std::jthread thread_;  // last: it uses all others
+};
+
 class MpiLink final : public RankLink {
  public:
   // Of the processes of `channel`, which are `count` from `first` on.
@@ -297,7 +365,8 @@ class MpiLink final : public RankLink {
       : processes_(std::move(processes)),
         members_(static_cast<size_t>(count)),
         told_(MpiProcesses::copy_of(channel)),
-        shared_(MpiProcesses::copy_of(channel)) {
+        shared_(MpiProcesses::copy_of(channel)),
+        passed_(MpiProcesses::copy_of(channel)) {
     std::iota(members_.begin(), members_.end(), first);
   }
 
@@ -307,7 +376,9 @@ class MpiLink final : public RankLink {
 
   void tell(std::span<const std::byte> message) override {
     processes_->alone([&] {
-      for (int to = 1; to < count(); ++to) outbox_.send(message, to, told_);
+      for (int to = 1; to < count(); ++to) {
+        outbox_.send({message.begin(), message.end()}, to, told_);
+      }
     });
   }
   Bytes listen() override {
@@ -315,6 +386,25 @@ class MpiLink final : public RankLink {
     return std::move(arrival_.message());
   }
   void fail(std::string_view /*why*/) override { processes_->fail(); }
+
+  void pass(int to, Bytes message) override { carrier().pass(to, std::move(message)); }
+  Bytes take(int from) override {
+    Carrier& passed = carrier();
+    processes_->wait_until(members_, true, [&] { return passed.has_come(from); });
+    return passed.next(from);
+  }
+
+  // All come here first, so that none waits long for one that has ended, with MPI to itself.
+  std::unique_ptr<RankLink> divide(int parts) override {
+    gather({});
+    const int each = count() / parts;
+    const int first = members_.front() + rank() / each * each;
+    return processes_->alone([&] {
+      MPI_Comm part = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_split(told_, first, rank(), &part), "start");
+      return std::make_unique<MpiLink>(processes_, part, first, each);
+    });
+  }
 
   std::span<const std::byte> gather(std::span<const std::byte> own) override {
     inbox_.resize(own.size() * members_.size());
@@ -334,6 +424,11 @@ class MpiLink final : public RankLink {
   }
 
  private:
+  Carrier& carrier() {
+    std::call_once(carries_, [this] { carrier_.emplace(*processes_, passed_, count()); });
+    return *carrier_;
+  }
+
   template <typename Begin>
   std::span<const std::byte> share(Begin begin) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -346,9 +441,12 @@ class MpiLink final : public RankLink {
   std::vector<int> members_;
   MPI_Comm told_;
   MPI_Comm shared_;
+  MPI_Comm passed_;
   Outbox outbox_;
   Arrival arrival_;
   Bytes inbox_;
+  std::once_flag carries_;
+  std::optional<Carrier> carrier_;  // once something is passed
 };
 
 class MpiMessageLink final : public MessageLink {
@@ -360,7 +458,9 @@ class MpiMessageLink final : public MessageLink {
   void send(std::span<const std::byte> message) override {
     processes_->check_are_there({&other_, 1});
     try {
-      processes_->alone([&] { outbox_.send(message, other_, processes_->messages()); });
+      processes_->alone([&] {
+        outbox_.send({message.begin(), message.end()}, other_, processes_->messages());
+      });
     } catch (const Error&) {
       processes_->give_up(other_);
       throw;

@@ -106,7 +106,7 @@ void Connection::on_read(const boost::system::error_code& error, size_t n) {
 
 void Connection::begin_request() {
   parser_ = std::make_unique<Parser>();
-  parser_->eager(true);
+  parser_->eager(false);  // fields behind a body are none of the headers that are checked
   parser_->header_limit(static_cast<std::uint32_t>(context_.limits.header_bytes));
   parser_->body_limit(context_.limits.body_bytes);
   headers_checked_ = is_head_ = false;
@@ -185,7 +185,15 @@ bool Connection::check_headers() {
   if (hosts > 1 || (hosts == 0 && version_ == 11)) {
     return refuse_as("the request has no Host, or two; give one");
   }
+  request_ = {.method = record_.method,
+              .path = record_.path,
+              .body = {},
+              .authorization = to_text(message[http::field::authorization]),
+              .origin = to_text(message[http::field::origin]),
+              .request_headers = to_text(message[http::field::access_control_request_headers]),
+              .host = to_text(message[http::field::host])};
   keep_alive_ = parser_->keep_alive();
+  parser_->eager(true);
   headers_end_ = Clock::now();
   deadline_ = headers_end_ + context_.limits.body;
   if (!parser_->is_done() && version_ == 11 &&
@@ -210,18 +218,10 @@ void Connection::count_body() {
 
 void Connection::dispatch() {
   state_ = State::answering;
-  auto message = parser_->release();
+  request_.body = std::move(parser_->get().body());
   parser_.reset();
-  HttpRequest request;
-  request.method = record_.method;
-  request.path = record_.path;
-  request.body = std::move(message.body());
-  request.authorization = to_text(message[http::field::authorization]);
-  request.origin = to_text(message[http::field::origin]);
-  request.host = to_text(message[http::field::host]);
-  request.request_headers = to_text(message[http::field::access_control_request_headers]);
   try {
-    context_.handle(shared_from_this(), std::move(request));
+    context_.handle(shared_from_this(), std::exchange(request_, {}));
   } catch (const std::exception&) {  // no memory: all else is answered there
     respond(
         error_response({.status = 500, .message = "the request cannot be answered; try again"}));

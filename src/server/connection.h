@@ -130,6 +130,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool is_reading_ = false;  // stream_ has chunk_
   std::unique_ptr<Parser> parser_;
   bool headers_checked_ = false;
+  HttpRequest request_;  // but for its body, once they are
   size_t counted_body_ = 0;
   Clock::time_point headers_end_ = {};
 

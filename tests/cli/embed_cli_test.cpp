@@ -305,6 +305,10 @@ TEST(ConvertEncoder, AsksForAPoolingThatTheCheckpointDoesNotName) {
             lines_of(embed(encoder("bert"), {"--embed", "-p", "A cat"}))[0]);
   std::filesystem::copy(encoders() / "bert/modules.json", folder / "modules.json");
   expect_refused(convert({"--pooling", "cls", "--force"}), 2, "says itself");
+  EXPECT_EQ(convert({"--normalize", "--force"}).exit_code, 0);
+  expect_refused(run_program({"faststream-convert", (encoders() / "bert_rank").string(), "-o",
+                              output, "--normalize", "--force"}),
+                 2, "makes vectors");
   std::filesystem::remove(folder / "1_Pooling/config.json");
   expect_refused(convert({"--force"}), 1, "1_Pooling");
 }

@@ -29,6 +29,11 @@ std::vector<std::string> on_processes(int n, const std::vector<std::string>& com
   return args;
 }
 
+std::vector<std::string> in_stages(int stages, std::vector<std::string> command) {
+  command.insert(command.end(), {"--pipeline", std::to_string(stages)});
+  return command;
+}
+
 class RanksOnProcesses : public testing::Test {
  protected:
   void SetUp() override {
@@ -122,8 +127,8 @@ TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   const ProgramResult whole = run_batch(input);
   const std::string output = new_output("killed-ranks-output.jsonl");
   const std::vector<std::string> more = {"-t", "1", "-o", output, "--resume", "--slots", "2"};
-  for (const int rank : {0, 1}) {
-    BackgroundBatch batch(on_processes(2, batch_args(input, more)));
+  for (const auto& [rank, stages] : {std::pair(0, 1), {1, 1}, {1, 2}}) {
+    BackgroundBatch batch(on_processes(2, in_stages(stages, batch_args(input, more))));
     batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
     ASSERT_NO_FATAL_FAILURE(send_signal(batch, rank, SIGKILL));
     expect_failure_soon(batch);
@@ -131,6 +136,52 @@ TEST_F(RanksOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   const ProgramResult resumed = run_program(on_processes(2, batch_args(input, more)));
   EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
   EXPECT_EQ(read_file(output), whole.out);
+}
+
+TEST(StagesOfAProcess, GiveTheTextOfOneDevice) {
+  const ProgramResult staged = run_program(in_stages(2, generating("cpu,cpu,cpu,cpu")));
+  EXPECT_EQ(staged.exit_code, 0) << staged.err;
+  EXPECT_EQ(staged.out, run_program(generating("cpu")).out);
+  for (const auto& [stages, device, why] :
+       {std::tuple(2, "cpu", "--pipeline 2: one process does not make as many stages"),
+        {2, "cpu,cpu,cpu", "--pipeline 2: 3 ranks do not make as many stages"},
+        {9, "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu", "--pipeline 9: the model's layers make 8"}}) {
+    const ProgramResult refused = run_program(in_stages(stages, generating(device)));
+    EXPECT_EQ(refused.exit_code, 2);
+    EXPECT_NE(refused.err.find(why), std::string::npos) << refused.err;
+  }
+}
+
+TEST_F(RanksOnProcesses, GiveTheTextsOfOneProcessInStages) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const ProgramResult alone = run_program(generating("cpu"));
+  for (const auto& [processes, stages] : {std::pair(3, 3), {4, 2}}) {
+    const ProgramResult staged =
+        run_program(on_processes(processes, in_stages(stages, generating("cpu"))));
+    EXPECT_EQ(staged.exit_code, 0) << staged.err;
+    EXPECT_EQ(staged.out, alone.out) << processes << " processes";
+  }
+  const std::string input = file_with("stages.jsonl", many_lines(40)).string();
+  const ProgramResult whole = run_batch(input);
+  for (const std::vector<std::string>& more :
+       std::vector<std::vector<std::string>>{{}, {"--replicas", "2"}}) {
+    std::vector<std::string> batch = in_stages(2, batch_args(input, {"-t", "1"}));
+    batch.insert(batch.end(), more.begin(), more.end());
+    const ProgramResult staged = run_program(on_processes(more.empty() ? 2 : 4, batch));
+    EXPECT_EQ(staged.exit_code, 0) << staged.err;
+    EXPECT_EQ(staged.out, whole.out);
+  }
+}
+
+TEST_F(RanksOnProcesses, RefuseStagesThatTheyDoNotMake) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const ProgramResult odd = run_program(on_processes(3, in_stages(2, generating("cpu"))));
+  EXPECT_EQ(odd.exit_code, 2);
+  EXPECT_EQ(odd.out, "");
+  EXPECT_NE(odd.err.find("--pipeline 2: 3 ranks do not make as many stages of equal size; start 2 "
+                         "processes (mpirun -n 2), or a multiple"),
+            std::string::npos)
+      << odd.err;
 }
 
 class ReplicasOnProcesses : public RanksOnProcesses {
@@ -245,15 +296,18 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatIsNotHeardOf) {
 TEST_F(RanksOnProcesses, EndWithOneSentenceWhereOneIsNotHeardOf) {
   if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
   const std::string input = file_with("silent-rank.jsonl", long_lines(60)).string();
-  const std::string output = new_output("silent-rank-output.jsonl");
-  BackgroundBatch batch(on_processes(2, batch_args(input, {"-t", "1", "-o", output})));
-  batch.wait_for_bytes(output, 1);
-  ASSERT_NO_FATAL_FAILURE(send_signal(batch, 1, SIGSTOP));
-  EXPECT_NE(batch.wait(), 0);
-  EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s; the same "
-                                "command with --resume goes on from here"),
-            std::string::npos)
-      << batch.errors();
+  for (const int stages : {1, 2}) {
+    const std::string output = new_output("silent-rank-output.jsonl");
+    BackgroundBatch batch(
+        on_processes(2, in_stages(stages, batch_args(input, {"-t", "1", "-o", output}))));
+    batch.wait_for_bytes(output, 1);
+    ASSERT_NO_FATAL_FAILURE(send_signal(batch, 1, SIGSTOP));
+    EXPECT_NE(batch.wait(), 0);
+    EXPECT_NE(batch.errors().find("process 1 has ended, or was not heard of for 10 s; the same "
+                                  "command with --resume goes on from here"),
+              std::string::npos)
+        << batch.errors();
+  }
 }
 
 TEST_F(ReplicasOnProcesses, EndAtInterruptsAndGoOn) {

@@ -99,6 +99,25 @@ VARIANTS = {
     "mpnet": dict(config={"pad_token_id": 1}, pooling=MEAN, normalize=True, tokenizer=lambda: word_piece(True)),
     "mpnet_rank": dict(family="mpnet", config={"pad_token_id": 1, "num_labels": 2}, rank=True, tokenizer=lambda: word_piece(True)),
     "jina_bert": dict(config={}, pooling=MEAN),
+    "gemma_embedding": dict(family="gemma3_text", config={"head_dim": 16, "num_key_value_heads": 1, "num_hidden_layers": 6,
+                                                          "use_bidirectional_attention": True, "sliding_window": 12,
+                                                          "query_pre_attn_scalar": 16},
+                            pooling=MEAN, dense=[(20, "Identity", False), (36, "Identity", False)], normalize=True),
+    "t5_encoder": dict(family="t5", config={"d_model": 36, "d_kv": 10, "d_ff": 44, "num_layers": 3, "num_heads": 3,
+                                            "feed_forward_proj": "gated-gelu"}, pooling=MEAN, dense=[(20, "Identity", False)],
+                       normalize=True, of_class="T5EncoderModel"),
+    "qwen3_next": dict(config={"num_hidden_layers": 2, "full_attention_interval": 2, "head_dim": 20, "linear_num_key_heads": 2,
+                               "linear_num_value_heads": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 10,
+                               "num_key_value_heads": 1, "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [0, 1]},
+                       pooling={"pooling_mode_lasttoken": True}, normalize=True, tokenizer=last_token),
+    "lfm2": dict(config={"num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1, "conv_bias": True,
+                         "conv_L_cache": 4, "layer_types": ["conv", "full_attention", "conv"], "block_multiple_of": 10},
+                 pooling={"pooling_mode_lasttoken": True}, tokenizer=last_token),
+    "mamba2": dict(config={"num_hidden_layers": 2, "num_heads": 6, "head_dim": 12, "state_size": 10, "n_groups": 2,
+                           "chunk_size": 16, "use_bias": True}, pooling=MEAN),
+    "falcon_h1": dict(config={"num_hidden_layers": 2, "num_key_value_heads": 1, "mamba_n_heads": 6, "mamba_d_head": 12,
+                              "mamba_d_state": 10, "mamba_n_groups": 2, "mamba_chunk_size": 16, "mamba_d_ssm": 72},
+                      pooling=MEAN, normalize=True),
 }
 
 
@@ -134,6 +153,7 @@ def write_modules(folder, variant, hidden, generator):
         path = f"{index + 2}_Dense"
         dense = torch.nn.Linear(size, out, bias=bias)
         randomize(dense, generator)
+        dense.to(torch.bfloat16).to(torch.float32)  # numbers of bfloat16
         write(folder / path / "config.json", {
             "in_features": size, "out_features": out, "bias": bias,
             "activation_function": f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}."
@@ -170,7 +190,9 @@ def make(name, variant, seed):
     base = {key: value for key, value in BASE.items() if key in known}
     config = AutoConfig.for_model(family, **{**base, "vocab_size": tokenizer.get_vocab_size(), **variant["config"]})
     of_class = AutoModelForSequenceClassification if rank else AutoModel
-    model = of_class.from_config(config)
+    if "of_class" in variant:
+        of_class = getattr(transformers, variant["of_class"])
+    model = of_class(config) if "of_class" in variant else of_class.from_config(config)
     randomize(model, generator)
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))

@@ -10,6 +10,8 @@ and make_gguf_golden.py need:
 NAME.gguf       the checkpoint families/NAME in bfloat16, with the tokenizer of "gqa"
 manifest.json   the names, the architectures that they became, and what these cannot say
 
+Likewise gguf_encoders/, of encoders/ with their own tokenizers, and gguf_seq2seq/, of seq2seq/.
+
 With --all: every family that the converter takes, to be compared by hand.
 """
 
@@ -20,6 +22,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from safetensors.torch import load_file, save_file
 
@@ -34,11 +37,17 @@ STORED = [
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
     "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
     "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu", "nemotron_h_dense",
+    "bailing_hybrid", "deepseek_ocr2",
 ]
+# "gguf_encoders"; of some the metadata cannot say how vectors are made.
+ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
+            "modernbert_rank", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder"]
+# "gguf_seq2seq": their distances have the one length that metadata do not say.
+SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
-# Whose config.json Transformers would complete by numbers of experts.
-AS_IT_IS = {"nemotron_h_dense"}
+# Whose config.json Transformers would complete, or whose names it would change.
+AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid"}
 
 
 def permuted(weight, heads):
@@ -92,8 +101,39 @@ def say_what_rotates(config):
     config["no_rope_layers"] = [int(theta != 0) for theta in config["layer_rope_theta"]]
 
 
+def use_names_of_ling(config):
+    """Ling 3's, whose groups of layers say which have attention."""
+    config.update(architectures=["BailingMoeV3ForCausalLM"], no_kda_lora=True, layer_group_size=2, head_dim=config["linear_head_dim"],
+                  gated_attention_proj_granularity_type="head_wise", norm_topk_prob=True, score_function="sigmoid",
+                  n_group=config["num_expert_group"], moe_shared_expert_intermediate_size=config["moe_intermediate_size"],
+                  num_experts_per_tok=config["num_experts_per_token"], max_position_embeddings=config["model_max_length"])
+
+
+def use_names_of_ocr(config):
+    """Those of the first release."""
+    config.update(config.pop("text_config"), architectures=["DeepseekOCRForCausalLM"], first_k_dense_replace=1,
+                  qk_rope_head_dim=0)
+
+
+def use_names_of_nomic(config):
+    """Those of the release, whose length the converter looks for."""
+    config.update(n_layer=config["num_hidden_layers"], n_embd=config["hidden_size"], n_inner=config["intermediate_size"],
+                  n_head=config["num_attention_heads"], n_positions=2048, max_trained_positions=2048,
+                  activation_function="swiglu", causal=False, qkv_proj_bias=False, mlp_fc1_bias=False, mlp_fc2_bias=False,
+                  prenorm=False, rotary_emb_fraction=1.0, rotary_emb_interleaved=False, rotary_emb_scale_base=None)
+
+
+def use_names_of_modernbert(config):
+    config.update(layer_norm_eps=config["norm_eps"])
+
+
 # What the converter looks for in config.json and does not find in what Transformers 5 writes.
 CHANGES = {
+    "bailing_hybrid": use_names_of_ling,
+    "deepseek_ocr2": use_names_of_ocr,
+    "nomic_bert": use_names_of_nomic,
+    "modernbert": use_names_of_modernbert,
+    "modernbert_rank": use_names_of_modernbert,
     "granitemoehybrid": use_older_names_of_layers,
     "granitemoehybrid_dense": use_older_names_of_layers,
     "bamba": lambda config: config.update(attn_rotary_emb=6),
@@ -149,16 +189,28 @@ OTHER_TENSORS = {
 }
 
 
-def llama_cpp_model(base, config, folder, writer_of_tokenizer, gguf):
-    """The converter's class of a model, with the tokenizer of "gqa", and with the names of tensors that
-    its architecture lacks but its converted models may have."""
+def llama_cpp_model(base, config, write_vocabulary, gguf):
+    """The converter's class of a model, with a tokenizer, and with the names of tensors that its architecture lacks but
+    its converted models may have."""
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, 64)
 
     class Model(base):
         model_arch = base.model_arch
 
         def set_vocab(self):
-            writer_of_tokenizer(self.gguf_writer, folder / "tokenizer.model", config)
+            write_vocabulary(self)
+
+        def get_vocab_base_pre(self, tokenizer):  # of a vocabulary that no release has
+            return "default"
+
+        def is_full_attention(self, bid):  # of Ling 3's last layers, whatever group they are in
+            return config["layer_types"][bid] == "full_attention"
+
+        def _try_set_pooling_type(self):
+            try:
+                super()._try_set_pooling_type()
+            except NotImplementedError:  # one that metadata cannot say
+                pass
 
         def _get_suppress_tokens(self):  # which needs a tokenizer of the release
             return None
@@ -198,29 +250,40 @@ def llama_cpp_model(base, config, folder, writer_of_tokenizer, gguf):
     return Model
 
 
-def write(name, out, modules, make_tokenizer):
+def write(name, group, modules, make_tokenizer):
     gguf, torch, conversion = modules
-    source = HERE / "families" / name
+    source, out, of_encoders = HERE / group.source, HERE / group.out, group.source == "encoders"
     with tempfile.TemporaryDirectory() as temporary, torch.inference_mode():
         folder = Path(temporary) / name
-        shutil.copytree(source, folder)
+        shutil.copytree(source / name, folder)
         shutil.copy(HERE / "gqa" / "tokenizer.model", folder)
         config = json.loads((folder / "config.json").read_text())
         CHANGES.get(name, lambda config: None)(config)
         (folder / "config.json").write_text(json.dumps(config))
+        if of_encoders:  # names of special tokens, as releases have them
+            (folder / "tokenizer_config.json").write_text(json.dumps({
+                "tokenizer_class": "PreTrainedTokenizerFast", "cls_token": "[CLS]", "sep_token": "[SEP]",
+                "unk_token": "[UNK]", "pad_token": "[PAD]", "mask_token": "[MASK]"}))
         hparams = conversion.ModelBase.load_hparams(folder, False)
         architecture = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
         base = conversion.get_model_class(architecture)
         text = config.get("text_config", config)
         text["vocab_size"] = text.get("vocab_size") or text["padded_vocab_size"]
-        model = llama_cpp_model(base, text, folder, make_tokenizer, gguf)
+        if of_encoders:
+            from conversion.bert import BertModel
+            write_vocabulary = BertModel.set_vocab
+        else:
+            def write_vocabulary(model):
+                make_tokenizer(model.gguf_writer, folder / "tokenizer.model", text)
+        model = llama_cpp_model(base, text, write_vocabulary, gguf)
         model.no_mtp = not has_heads(folder / "model.safetensors") and base.supports_mtp_export
         kind = gguf.LlamaFileType.ALL_F32 if name in IN_FLOAT32 else gguf.LlamaFileType.MOSTLY_BF16
         given = {"hparams": config} if name in AS_IT_IS else {}
+        if of_encoders:
+            given["sentence_transformers_dense_modules"] = True
         instance = model(folder, kind, out / f"{name}.gguf", **given)
         if hasattr(instance, "impl"):  # of another class, which has a vocabulary of its own
-            instance.impl.set_vocab = lambda: make_tokenizer(
-                instance.impl.gguf_writer, folder / "tokenizer.model", text)
+            instance.impl.set_vocab = lambda: write_vocabulary(instance.impl)
         for method, value in METADATA.get(name, {}).items():
             add = getattr(instance.gguf_writer, method)
             setattr(instance.gguf_writer, method, lambda _, add=add, value=value: add(value))
@@ -242,12 +305,46 @@ def has_heads(path):
     return False
 
 
+class Group(NamedTuple):
+    source: str
+    out: str
+    names: list
+
+
+GROUPS = [Group("families", "gguf_families", STORED), Group("encoders", "gguf_encoders", ENCODERS),
+          Group("seq2seq", "gguf_seq2seq", SEQ2SEQ)]
+
+
+def write_group(group, names, every, modules, make_tokenizer):
+    out = HERE / group.out
+    out.mkdir(exist_ok=True)
+    known = out / "manifest.json"
+    variants = {}
+    if names != group.names and known.exists():
+        variants = {v["name"]: v["architecture"] for v in json.loads(known.read_text())["variants"]}
+    for name in names:
+        try:
+            variants[name] = write(name, group, modules, make_tokenizer)
+            print(name, variants[name])
+        except Exception as error:
+            if not every:
+                raise
+            (out / f"{name}.gguf").unlink(missing_ok=True)
+            print(name, "is not converted:", error)
+    known.write_text(json.dumps({
+        "made_by": "tests/golden/make_gguf_families.py",
+        "variants": [{"name": name, "architecture": variants[name],
+                      "other_logits": OTHER_LOGITS.get(name, ""),
+                      "other_tensors": OTHER_TENSORS.get(name, [])} for name in variants]},
+        indent=2) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("llama_cpp", type=Path)
     parser.add_argument("names", nargs="*", default=[])
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--out", type=Path, default=HERE / "gguf_families")
+    parser.add_argument("--out", type=Path, help="of families, with --all or with names")
     options = parser.parse_intermixed_args()
     sys.path[:0] = [str(options.llama_cpp), str(options.llama_cpp / "gguf-py")]
     import conversion
@@ -256,30 +353,19 @@ def main():
     from make_gguf_golden import add_tokenizer
     logging.disable(logging.WARNING)
 
-    names = options.names or STORED
+    modules = (gguf, torch, conversion)
     if options.all:
         manifest = json.loads((HERE / "families" / "manifest.json").read_text())
         names = [variant["name"] for variant in manifest["variants"]]
-    options.out.mkdir(exist_ok=True)
-    variants = {}
-    known = options.out / "manifest.json"
-    if options.names and known.exists():
-        variants = {v["name"]: v["architecture"] for v in json.loads(known.read_text())["variants"]}
-    for name in names:
-        try:
-            variants[name] = write(name, options.out, (gguf, torch, conversion), add_tokenizer)
-            print(name, variants[name])
-        except Exception as error:
-            if not options.all:
-                raise
-            (options.out / f"{name}.gguf").unlink(missing_ok=True)
-            print(name, "is not converted:", error)
-    known.write_text(json.dumps({
-        "made_by": "tests/golden/make_gguf_families.py",
-        "variants": [{"name": name, "architecture": variants[name],
-                      "other_logits": OTHER_LOGITS.get(name, ""),
-                      "other_tensors": OTHER_TENSORS.get(name, [])} for name in variants]},
-        indent=2) + "\n")
+        write_group(GROUPS[0]._replace(out=options.out or GROUPS[0].out), names, True, modules, add_tokenizer)
+        return
+    for group in GROUPS:
+        names = [name for name in group.names if name in options.names] if options.names else group.names
+        if options.out:
+            group = group._replace(out=options.out)
+            names = [name for name in options.names if (HERE / group.source / name).exists()]
+        if names:
+            write_group(group, names, False, modules, add_tokenizer)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,53 @@ def with_exact_decays(tensors):
 
 MINIMAX = {"num_hidden_layers": 3, "head_dim": 12, "num_local_experts": 3, "block_size": 16, "intermediate_size": 20,
            "layer_types": ["linear_attention", "full_attention", "linear_attention"]}
+# What releases with code of their own call it, and Transformers.
+MINIMAX_NAMES = [(f"layernorm_{name}_{factor}", f"{branch}_{factor}_factor")
+                 for name, branch in (("full_attention", "full_attn"), ("linear_attention", "linear_attn"), ("mlp", "mlp"))
+                 for factor in ("alpha", "beta")]
+
+
+def turned(tensors, config, order):
+    """Rows of heads in another order, where they are rotated."""
+    heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    return {name: value.reshape(heads[name.split(".")[-2]], -1, value.shape[-1])[:, order].reshape(value.shape)
+            if name.endswith(("q_proj.weight", "k_proj.weight")) else value for name, value in tensors.items()}
+
+
+def rotated_rows(config):
+    """Where the first half of a head, rotated by itself, is if pairs are over all of it."""
+    pairs = config["head_dim"] // 4
+    return [*range(pairs), *range(2 * pairs, 3 * pairs), *range(pairs, 2 * pairs), *range(3 * pairs, 4 * pairs)]
+
+
+def to_minimax_text(tensors, config):
+    """As MiniMax-Text-01 was published: half of a head is rotated, by frequencies of its own length; without tables."""
+    config = dict(config)
+    types, theta = config.pop("layer_types"), config.pop("rope_parameters")["rope_theta"]
+    config.update(architectures=["MiniMaxText01ForCausalLM"], model_type="minimax_text_01", postnorm=True,
+                  rotary_dim=config["head_dim"] // 2, rope_theta=theta ** 0.5, shared_intermediate_size=0,
+                  shared_moe_mode="sigmoid", attn_type_list=[int(kind == "full_attention") for kind in types])
+    for released, ours in MINIMAX_NAMES:
+        config[released] = config.pop(ours)
+    tensors = {name: value for name, value in tensors.items() if not name.endswith(("slope_rate", "_decay"))}
+    return turned(tensors, config, rotated_rows(config)), config
+
+
+def from_minimax_text(tensors, config):
+    config = dict(config)
+    types, theta = config.pop("attn_type_list"), config.pop("rope_theta")
+    config.update(architectures=["MiniMaxForCausalLM"], model_type="minimax",
+                  layer_types=["full_attention" if kind else "linear_attention" for kind in types],
+                  rope_parameters={"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": theta ** 2})
+    for released, ours in MINIMAX_NAMES:
+        config[ours] = config.pop(released)
+    order = rotated_rows(config)
+    tensors = turned(tensors, config, [order.index(n) for n in range(len(order))])
+    rates = {f"model.layers.{n}.self_attn.slope_rate": torch.ones(config["num_attention_heads"], 1, 1)
+             for n, kind in enumerate(types) if not kind}
+    return with_exact_decays({**tensors, **rates}), config
+
+
 ZAMBA = {"hidden_size": 30, "num_hidden_layers": 3, "num_key_value_heads": 3,
          "layers_block_type": ["hybrid", "hybrid", "hybrid"], "adapter_rank": 5, "n_mamba_heads": 6,
          "mamba_d_state": 10, "mamba_ngroups": 2, "mamba_expand": 2, "chunk_size": 16, "time_step_min": 0.2,
@@ -247,6 +294,11 @@ LATER_VARIANTS = [
     Variant("minimax_released", "one factor of what all branches add to", "minimax",
             {**MINIMAX, "full_attn_alpha_factor": 3.5, "linear_attn_alpha_factor": 3.5, "mlp_alpha_factor": 3.5},
             prompt=LONG, rename=with_exact_decays),
+    Variant("minimax_text_01", "as releases with code of their own have it; half of each head is rotated", "minimax",
+            {**MINIMAX, "full_attn_alpha_factor": 3.5, "linear_attn_alpha_factor": 2.5, "mlp_alpha_factor": 3.0,
+             "num_attention_heads": 4, "num_key_value_heads": 2,
+             "rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "rope_theta": 10000.0}},
+            prompt=LONG, store=to_minimax_text, restore=from_minimax_text),
     Variant("nemotron_h_dense", "each layer a mixer or a feed-forward", "nemotron_h", {
         "layers_block_type": ["linear_attention", "mlp", "full_attention", "mlp", "linear_attention"],
         "mamba_num_heads": 6, "mamba_head_dim": 12, "ssm_state_size": 10, "n_groups": 2, "chunk_size": 16,

@@ -136,7 +136,7 @@ std::vector<float> encode_source(const ModelFile& file, Backend& backend,
                   .head_dim = static_cast<int32_t>(attention.head_dim),
                   .v_head_dim = static_cast<int32_t>(attention.head_dim)});
   }
-  const Matrix states = model->encode(backend.upload(batch), kv);
+  const Matrix states = model->encode(backend.upload(batch), {.kv = kv});
   std::vector<float> values(static_cast<size_t>(states.rows * states.cols));
   backend.copy_to_host(values.data(), states.data, values.size() * sizeof(float));
   return values;

@@ -2,7 +2,13 @@
 Transformers' own classes. make_families.py uses this file.
 """
 
+import json
+import tempfile
 from functools import partial
+from pathlib import Path
+
+import safetensors.torch
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from family_variants import BASE, Variant as AnyVariant, yarn
 
@@ -30,7 +36,73 @@ SPARSE = {"n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 2
 LATENT = {"num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8,
           "v_head_dim": 14}
 
+def beside_speech(name):
+    """How a thinker is stored in a model that speaks as well: (store, restore) for a class's name."""
+    def store(tensors, config):
+        whole = {"architectures": [f"{name}ForConditionalGeneration"], "thinker_config": config,
+                 "model_type": config["model_type"].removesuffix("_thinker")}
+        return {"thinker." + key: value for key, value in tensors.items()}, whole
+
+    def restore(tensors, config):
+        return {key.removeprefix("thinker."): value for key, value in tensors.items()}, config["thinker_config"]
+
+    return {"store": store, "restore": restore}
+
+
+def without(*modules):
+    """Stored without the tensors of modules that are large whatever their configuration."""
+    def store(tensors, config):
+        return {key: value for key, value in tensors.items() if not any(module in key for module in modules)}, config
+
+    def restore(tensors, config):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "config.json").write_text(json.dumps(config))
+            AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+            return {**safetensors.torch.load_file(Path(folder) / "model.safetensors"), **tensors}, config
+
+    return {"store": store, "restore": restore}
+
+
+AUDIO = {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16, "num_mel_bins": 8,
+         "max_source_positions": 8, "n_window": 4, "output_dim": 36}
 VARIANTS = [
+    Variant("emu3", "the text model inside the wrapper", config={
+        "text_config": {**BASE, "rope_parameters": ROPE}, "vocabulary_map": {"<image>": 3},
+        "vq_config": {"codebook_size": 4, "embed_dim": 4, "base_channels": 32, "channel_multiplier": [1], "num_res_blocks": 1,
+                      "attn_resolutions": [], "hidden_size": 32, "temporal_downsample_factor": 2}},
+            unused=("*vqmodel.*",), **without("vqmodel.")),
+    Variant("phi4_multimodal", "Phi 3's layers, half of a head rotated, beside encoders of pictures and sounds", config={
+        "rope_parameters": PARTIAL, "sliding_window": 24,
+        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+                          "image_size": 8, "patch_size": 4, "crop_size": 8},
+        "audio_config": {"hidden_size": 16, "intermediate_size": 16, "num_blocks": 2, "num_attention_heads": 2,
+                         "ext_pw_out_channel": 16, "depthwise_separable_out_channel": 16, "nemo_conv_channels": 16,
+                         "input_size": 16, "bias_max_distance": 8}},
+            unused=("*embed_tokens_extend.*",)),
+    Variant("qwen2_5_omni", "Qwen 2's layers, which think beside others that speak", "qwen2_5_omni_thinker", {
+        "text_config": {**BASE, "rope_parameters": {**ROPE, "mrope_section": [2, 2, 2]}},
+        "vision_config": {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 4,
+                          "out_hidden_size": 36, "fullatt_block_indexes": [0]}, "audio_config": AUDIO},
+            unused=("visual.*", "audio_tower.*"), **beside_speech("Qwen2_5Omni")),
+    Variant("qwen3_omni_moe", "Qwen 3's experts, likewise", "qwen3_omni_moe_thinker", {
+        "text_config": {**BASE, "head_dim": 12, "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+                        "rope_parameters": {**ROPE, "mrope_section": [2, 2, 2]}},
+        "vision_config": QWEN_VISION, "audio_config": {**AUDIO, "downsample_hidden_size": 8}},
+            unused=("visual.*", "audio_tower.*"), **beside_speech("Qwen3OmniMoe")),
+    Variant("granite4_vision", "Granite's multipliers inside the wrapper", config={
+        "text_config": {**BASE, "embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.6,
+                        "logits_scaling": 2.5, "rope_parameters": ROPE},
+        "deepstack_layer_map": [], "spatial_target_layers": [], "downsample_rate": "1/2",
+        "vision_config": {"model_type": "clip_vision_model", "hidden_size": 64, "intermediate_size": 16, "num_hidden_layers": 2,
+                          "num_attention_heads": 2, "image_size": 8, "patch_size": 4}},
+            unused=("*image_newline*",), **without("vision_tower.", "projector")),
+    Variant("granite_docling", "the same, with pictures in several layers", config={
+        "text_config": {**BASE, "embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.6,
+                        "logits_scaling": 2.5, "rope_parameters": ROPE, "tie_word_embeddings": False},
+        "tie_word_embeddings": False,
+        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+                          "image_size": 16, "patch_size": 4, "out_hidden_size": 36, "deepstack_visual_indexes": [0]}},
+            unused=("*vision*", "*connector*")),
     Variant("glm4v", "norms after the branches, biases of Q, K and V, half of a head rotated, inside the wrapper",
             config=wrapped("glm4v_text", GLM_VISION, rope_parameters={**PARTIAL, "mrope_section": [1, 1, 1]}),
             unused=("*visual.*",)),

@@ -421,6 +421,7 @@ TEST_P(BackendAttention, AgreesForBlocksAtAndBesidePageBorders) {
 TEST_P(BackendAttention, AgreesForWindowsAtPageBorders) {
   for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t window : {1, 2, 31, 32, 33, 64, 100, 1000}) {
+      if (kSanitized && (window == 2 || window == 31 || window == 100)) continue;
       check_attention(weights, {4, 2, 64, {{1, 1}, {1, 32}, {1, 33}, {1, 300}, {1, 64}}, window});
       check_attention(weights, {4, 2, 64, {{40, 40}, {130, 300}, {2, 97}}, window});
     }
@@ -457,7 +458,7 @@ TEST_P(BackendAttention, RulesHoldForEveryHeadDimensionAndOverLongContexts) {
 TEST_P(BackendAttention, AgreesWhereTokensSeeLaterOnes) {
   for (const WeightFormat weights : kFloatFormats) {
     for (const int32_t dim : {20, 32, 64, 128, 256}) {
-      if (kSanitized && (dim == 32 || dim == 128)) continue;
+      if (kSanitized && dim != 20 && dim != 64) continue;
       for (const int32_t window : {0, 1, 33, 65, 200}) {
         AttentionCase shape{3, 1, dim, {{1, 1}, {33, 33}, {2, 2}, {300, 300}, {128, 128}}, window};
         shape.bidirectional = true;

@@ -462,5 +462,44 @@ TEST_F(GgufFamily, BaichuanRotatesOrHasSlopesByItsLayers) {
   EXPECT_EQ(describe().config.layer(0).attention().slopes.size(), 4U);
 }
 
+TEST_F(GgufFamily, Ling3sRatesAreAboveZeroAndItsLimitsRefused) {
+  begin("bailingmoe3");
+  set("rope.dimension_count", 4U);
+  set("attention.kv_lora_rank", 8U);
+  set("attention.key_length_mla", 10U);
+  set("attention.value_length_mla", 6U);
+  set("kda.head_dim", 6U);
+  set("ssm.conv_kernel", 4U);
+  tensor("blk.0.ssm_beta.weight", {4, 16});
+  gguf_.floats("blk.0.ssm_a", {4, 1}, {1, 2, 4, 8});
+  EXPECT_TRUE(says(error(), "bailingmoe3.kda.gate_lower_bound", "below 0"));
+  set("kda.gate_lower_bound", -5.0F);
+  const GgufFamilyModel model = describe();
+  EXPECT_NE(model.config.layer(0).find<DeltaNetConfig>(), nullptr);
+  EXPECT_TRUE(model.config.layer(1).get<LatentAttentionConfig>().head_gate);
+  TensorParts parts;
+  parts[{TensorKind::recurrent_decay, 0}] = {{.source = "blk.0.ssm_a", .shape = {4}}};
+  parts[{TensorKind::recurrent_convolution, 0}] = {
+      {.source = "blk.0.ssm_conv1d.weight", .shape = {72, 1, 4}}};
+  model.finish(model.config, parts);
+  EXPECT_EQ(*parts.at({TensorKind::recurrent_decay, 0})[0].values,
+            (std::vector<float>{0, std::log(2.0F), std::log(4.0F), std::log(8.0F)}));
+  EXPECT_EQ((parts.at({TensorKind::recurrent_convolution, 0}).size()), 3U);
+  gguf_.add_array<float>("bailingmoe3.swiglu_clamp_exp", GgufType::f32, {0, 7, 0, 0, 0, 0});
+  EXPECT_TRUE(says(error(), "bailingmoe3.swiglu_clamp_exp"));
+  gguf_.remove("bailingmoe3.swiglu_clamp_exp");
+  gguf_.floats("blk.1.ssm_a", {4}, {1, 0, 4, 8});
+  tensor("blk.1.ssm_beta.weight", {4, 16});
+  EXPECT_TRUE(says(error(), "blk.1.ssm_a", "above 0"));
+}
+
+TEST_F(GgufFamily, DeepseekOcrRotatesAllOfAHead) {
+  begin("deepseek2-ocr");
+  set("rope.dimension_count", 0U);
+  EXPECT_EQ(describe().config.ropes[0].dims(), 4);
+  set("attention.sliding_window", 128U);
+  EXPECT_TRUE(says(error(), "deepseek2-ocr.attention.sliding_window", "Unlimited OCR"));
+}
+
 }  // namespace
 }  // namespace faststream::convert

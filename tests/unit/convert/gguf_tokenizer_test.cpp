@@ -163,6 +163,22 @@ TEST(GgufTokenizer, IsADescriptionForBert) {
   EXPECT_EQ(tokenizer.description->vocabulary[5], "##ing");
   EXPECT_TRUE(tokenizer.description->added_tokens[1].in_model) << "[UNK]";
   EXPECT_EQ(tokenizer.description->pipeline["model"]["unk_token"], "[UNK]");
+  EXPECT_EQ(tokenizer.config.between, Ids{3});
+  // As files of today say it: nothing changes for single texts.
+  gguf.add("tokenizer.ggml.add_sep_token", false).add("tokenizer.ggml.add_eos_token", true);
+  EXPECT_EQ(read(gguf).config.suffix, Ids{3});
+  EXPECT_EQ(read(gguf).config.between, Ids{3});
+  gguf.add("tokenizer.ggml.add_sep_token", true);
+  EXPECT_EQ(read(gguf).config.between, (Ids{3, 3})) << "RoBERTa's";
+}
+
+TEST(GgufTokenizer, PairsHaveARuleWhereMetadataOrTheirKindSaySo) {
+  GgufBuilder gguf = bpe();
+  EXPECT_FALSE(read(gguf).config.between);
+  gguf.add("tokenizer.ggml.add_sep_token", true).add("tokenizer.ggml.seperator_token_id", 5U);
+  EXPECT_EQ(read(gguf).config.between, Ids{5});
+  gguf.remove("tokenizer.ggml.seperator_token_id").add("tokenizer.ggml.add_eos_token", true);
+  EXPECT_EQ(read(gguf).config.between, (Ids{7, 7})) << "its end separates where nothing else does";
 }
 
 TEST(GgufTokenizer, SaysWhatIsWrongWithTheMetadata) {

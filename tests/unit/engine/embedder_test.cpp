@@ -50,6 +50,41 @@ TEST_P(EmbedderTest, LayersReadTheKeysAndValuesOfEarlierOnesAsTheyWere) {
   }
 }
 
+// Layers of two sizes of states, whose memory is one, behind attention.
+ModelConfig recurrent_shape_of_vectors() {
+  ModelConfig config = engine_shape(WeightFormat::f32);
+  config.output = {.norm = config.output.norm, .none = true};
+  config.pooling = {.mode = Pooling::last};
+  for (const int64_t width : {8, 12}) {
+    LayerConfig layer = config.layer_kinds[0];
+    layer.name = "delta net of " + std::to_string(width);
+    layer.mixers = {DeltaNetConfig{.n_key_heads = 2,
+                                   .n_value_heads = 4,
+                                   .key_head_dim = width,
+                                   .value_head_dim = 8,
+                                   .convolution = {.taps = 4, .activation = Activation::silu},
+                                   .norm = config.output.norm}};
+    config.layer_kinds.push_back(std::move(layer));
+  }
+  config.layers = {1, 2, 0, 2, 1};
+  return config;
+}
+
+TEST_P(EmbedderTest, StatesOfTextsAreTheirOwnInEachLayer) {
+  Embedder embedder(engine_model_of(recurrent_shape_of_vectors(), "recurrent"),
+                    {.device = GetParam(), .threads = 2});
+  const std::vector<std::string> texts = {std::string(40, 'a') + "bcd", "bcd", "", "d", "bcd"};
+  const std::vector<TextVector> together = embedder.embed(texts);
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const std::vector<float> alone = vector_of(embedder, texts[i]);
+    ASSERT_EQ(alone.size(), together[i].values.size());
+    for (size_t c = 0; c < alone.size(); ++c) {
+      EXPECT_NEAR(alone[c], together[i].values[c], 1e-4) << texts[i];
+    }
+  }
+  EXPECT_NE(together[1].values, together[3].values);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, EmbedderTest, testing::Values("cpu"));
 INSTANTIATE_TEST_SUITE_P(Cuda, EmbedderTest, testing::Values("cuda"));
 

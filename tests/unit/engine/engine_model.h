@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <map>
 #include <string>
@@ -63,10 +64,17 @@ inline Mixer small_delta_net() {
                         .norm = {.kind = NormKind::rms, .eps = 1e-6F}};
 }
 
+/// What the weights of a model are.
+using MakeWeights = std::function<ModelImage(const ModelConfig& config)>;
+inline ModelImage random_weights(const ModelConfig& config) {
+  return bench::make_random_model(config, 11);
+}
+
 /// The file of a model with these pieces and the control token [TOOL_CALLS]; one that gives scores
 /// takes pairs. Made once a process, by its name, and removed at its end.
 inline std::filesystem::path engine_model_of(const ModelConfig& config, const std::string& name,
-                                             SentencePieceModel pieces = small_model(true)) {
+                                             SentencePieceModel pieces = small_model(true),
+                                             const MakeWeights& make_weights = random_weights) {
   struct Files {
     std::map<std::string, std::filesystem::path> paths;
     ~Files() {
@@ -77,7 +85,7 @@ inline std::filesystem::path engine_model_of(const ModelConfig& config, const st
   static Files files;
   if (const auto found = files.paths.find(name); found != files.paths.end()) return found->second;
 
-  const ModelImage weights = bench::make_random_model(config, 11);
+  const ModelImage weights = make_weights(config);
   pieces.pieces.push_back({"[TOOL_CALLS]", 0, SentencePieceModel::PieceType::control});
   const std::string tokenizer = compile_sentencepiece(pieces);
   TokenizerConfig ids{.bos = 1, .eos = {2}, .prefix = {1}, .suffix = {}};

@@ -239,6 +239,7 @@ TEST_F(FailingScheduler, AdvancesGroupsInThreadsAsInOne) {
   const std::vector<std::vector<int32_t>> alone = run_many({.threads = 1});
   EXPECT_EQ(run_many({.threads = 4}), alone);
   EXPECT_EQ(run_many({.threads = 4, .turn_slots = 30}), alone) << "in turns";
+  EXPECT_EQ(run_many({.threads = 4, .turns = 5, .turn_slots = 1}), alone) << "in five turns";
   for (size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(alone[i].empty(), i % 10 == 3) << i;
 }
 
@@ -265,6 +266,9 @@ TEST_F(FailingScheduler, TakesTurnsWithTheSameTexts) {
   EXPECT_GT(in_turns.n_calls, sound.n_calls) << "in more and smaller steps";
   EXPECT_EQ(sound.threads, std::set({std::this_thread::get_id()}));
   EXPECT_GT(in_turns.threads.size(), 1U) << "another one launches";
+  SchedulerLimits more = turns;
+  more.turns = 4;
+  EXPECT_EQ(run(never, more).texts, sound.texts);
   for (int64_t k = 1; k <= in_turns.n_calls; k += 1 + k / 20) {
     SCOPED_TRACE("every " + std::to_string(k) + "th call fails");
     expect_texts(run([k](int64_t call, const std::string&) { return call % k == 0; }, turns),

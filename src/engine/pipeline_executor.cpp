@@ -1,0 +1,155 @@
+#include "engine/pipeline_executor.h"
+
+#include <cstddef>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "engine/rank_commands.h"
+
+namespace faststream {
+namespace {
+
+using Bytes = RankLink::Bytes;
+
+// The same rank of another stage: so many stages further.
+int rank_in_stage(const RankLink& link, const RankPlace& place, int further) {
+  return (link.rank() + further * place.count + link.count()) % link.count();
+}
+
+// Has the stage process a step, of what the stage before has passed, and passes on what it gives.
+void pass_through(DeviceExecutor& executor, RankLink& link, const Batch& batch) {
+  const RankPlace& place = executor.config().rank;
+  Bytes given;
+  if (place.stage > 0) given = link.take(rank_in_stage(link, place, -1));
+  link.pass(rank_in_stage(link, place, 1), executor.run_stage(batch, given));
+}
+
+}  // namespace
+
+Bytes StageRows::take(RankLink& link, const RankPlace& place, int64_t step) {
+  for (; n_come_ < step; ++n_come_) {
+    waiting_[n_come_ + 1] = link.take(rank_in_stage(link, place, -1));
+  }
+  const auto found = waiting_.extract(step);
+  return found.empty() ? Bytes() : std::move(found.mapped());
+}
+
+class PipelineExecutor::StepChoices final : public Choices {
+ public:
+  StepChoices(PipelineExecutor& executor, int64_t step, std::span<const SamplingRow> rules)
+      : executor_(executor), step_(step), rules_(rules) {}
+
+  void wait() override {
+    if (!chosen_) chosen_ = executor_.choose(step_, rules_);
+    chosen_->wait();
+  }
+  void read(size_t r, SampledToken& to) override { chosen_->read(r, to); }
+
+ private:
+  PipelineExecutor& executor_;
+  int64_t step_;
+  std::span<const SamplingRow> rules_;
+  std::unique_ptr<Choices> chosen_;
+};
+
+PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,
+                                   RankLink& link)
+    : own_(std::move(own)), config_(std::move(config)), link_(link) {}
+
+PipelineExecutor::~PipelineExecutor() {
+  try {
+    link_.tell(rank_message(RankCommand::end).bytes());
+  } catch (const std::exception&) {
+    static_cast<void>(0);  // they have ended
+  }
+}
+
+// Does what the others are told, too: where it fails here they have gone another way.
+template <typename Task>
+void PipelineExecutor::together(Task task) {
+  try {
+    task();
+  } catch (const std::exception& error) {
+    link_.fail(error.what());
+    throw;
+  }
+}
+
+void PipelineExecutor::read_sources(const Batch& /*batch*/) {
+  throw std::logic_error("a model with an encoder in stages");
+}
+
+void PipelineExecutor::forward(const Batch& batch) {
+  const std::scoped_lock lock(device_);
+  together([&] {
+    link_.tell(rank_message(RankCommand::forward).put(batch).bytes());
+    pass_through(*own_, link_, batch);
+    ++n_begun_;
+  });
+}
+
+std::unique_ptr<Choices> PipelineExecutor::choose(std::span<const SamplingRow> rules) {
+  const std::scoped_lock lock(device_);
+  return std::make_unique<StepChoices>(*this, n_begun_, rules);
+}
+
+std::unique_ptr<Choices> PipelineExecutor::choose(int64_t step,
+                                                  std::span<const SamplingRow> rules) {
+  const Bytes rows = rows_.take(link_, own_->config().rank, step);
+  const std::scoped_lock lock(device_);
+  finish(step, rows);
+  return own_->choose(rules);
+}
+
+std::vector<float> PipelineExecutor::logits() {
+  const Bytes rows = rows_.take(link_, own_->config().rank, n_begun_);
+  const std::scoped_lock lock(device_);
+  finish(n_begun_, rows);
+  return own_->logits();
+}
+
+void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
+  if (n_finished_ == step) return;
+  together([&] {
+    link_.tell(rank_message(RankCommand::finish).put(step).bytes());
+    own_->finish(rows);
+    n_finished_ = step;
+  });
+}
+
+void PipelineExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
+  const std::scoped_lock lock(device_);
+  together([&] {
+    link_.tell(copy_message(copies).bytes());
+    own_->copy(copies);
+  });
+}
+
+void follow_stage(DeviceExecutor& executor, RankLink& link) {
+  const RankPlace& place = executor.config().rank;
+  Batch batch;  // of the last step, which the device may still read
+  StageRows rows;
+  while (true) {
+    MessageReader reader(link.listen());
+    switch (reader.take<RankCommand>()) {
+      case RankCommand::forward:
+        batch = reader.take<Batch>();
+        pass_through(executor, link, batch);
+        break;
+      case RankCommand::finish:
+        if (place.stage == 0) {
+          executor.finish(rows.take(link, place, reader.take<int64_t>()));
+        }
+        break;
+      case RankCommand::copy:
+        executor.copy(reader.take<std::vector<std::vector<PageCopy>>>());
+        break;
+      case RankCommand::read_sources:
+      case RankCommand::end:
+        return;
+    }
+  }
+}
+
+}  // namespace faststream
