@@ -277,8 +277,8 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
 Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
-  check_stage_count(stages, processes == nullptr ? static_cast<int>(names.size())
-                                                 : processes->count());
+  check_stage_count(stages,
+                    processes == nullptr ? static_cast<int>(names.size()) : processes->count());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
