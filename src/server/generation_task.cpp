@@ -206,6 +206,7 @@ ApiError error_of_request(std::string_view message, std::string_view prompt) {
       {" bias", "logit_bias"},
       {"language of the source", "source_lang"},
       {"language of the answer", "target_lang"},
+      {"speculate is ", "speculate"},
   };
   ApiError error{.status = 400, .message = std::string(message)};
   const bool about_prompt = message.starts_with("the prompt") || message.starts_with("a context");

@@ -334,6 +334,7 @@ TEST(Serve, RefusesWhatMakesNoSenseAndNamesIt) {
   EXPECT_EQ(of_response(R"("stream":true,"stream_options":7)"), "stream_options");
   EXPECT_EQ(param_of(complete(R"("prompt":"x","source_lang":"de")")), "source_lang");
   EXPECT_EQ(param_of(complete(R"("prompt":"x","target_lang":"de")")), "target_lang");
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","speculate":"mtp")")), "speculate");
   EXPECT_EQ(param_of(complete(R"("prompt":[])")), "prompt");
   EXPECT_EQ(param_of(complete(R"("prompt":[["a"]])")), "prompt[0]");
   EXPECT_EQ(param_of(complete(R"("prompt":[-5])")), "prompt[0]");
