@@ -34,19 +34,18 @@ Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Ki
     throw UsageError("speculate is " + in_quotes(asked) + "; give off, lookup, mtp or draft");
   }
   if (kind == off || (wanted != lookup && wanted != kind)) {
-    throw UsageError("speculate is " + in_quotes(asked) + ", for which the engine was not started" +
-                     "; leave it out, or start it with --speculate " + std::string(asked) +
-                     (wanted == draft ? "=FILE" : ""));
+    throw UsageError(
+        "speculate is " + in_quotes(asked) +
+        ", for which the engine was not started; leave it out, or start it with --speculate " +
+        std::string(asked) + (wanted == draft ? "=FILE" : ""));
   }
   return wanted;
 }
 
 Speculation speculation_of(const EngineOptions& options) {
   const Speculation speculation = speculation_from_name(options.speculate);
-  if (options.stages == 1 || speculation.only_where_exact) {
-    return options.stages == 1 ? speculation : Speculation{};
-  }
-  if (speculation.kind == Speculation::Kind::off) return {};
+  if (options.stages == 1) return speculation;
+  if (speculation.only_where_exact || speculation.kind == Speculation::Kind::off) return {};
   throw UsageError("--speculate " + options.speculate +
                    ": nothing is proposed where a model runs in stages (--pipeline); leave one of "
                    "them out");

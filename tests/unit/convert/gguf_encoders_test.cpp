@@ -5,16 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
-#include "convert/gguf/gguf_file.h"
-#include "unit/convert/gguf_files.h"
+#include "unit/convert/described_gguf.h"
 
 namespace faststream::convert {
 namespace {
 
-class GgufEncoders : public testing::Test {
+class GgufEncoders : public DescribedGguf {
  protected:
   void begin(const std::string& architecture) {
     prefix_ = architecture + ".";
@@ -39,28 +36,6 @@ class GgufEncoders : public testing::Test {
     tensor("position_embd.weight", {64, 16});
     tensor("token_types.weight", {1, 16});
   }
-  template <typename T>
-  void set(const std::string& name, T value) {
-    gguf_.add(prefix_ + name, value);
-  }
-  void tensor(const std::string& name, const std::vector<int64_t>& shape) {
-    const int64_t count =
-        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    gguf_.floats(name, shape, random_values(static_cast<size_t>(count), 1));
-  }
-  [[nodiscard]] GgufFamilyModel describe() const {
-    write_bytes(folder_ / "m.gguf", gguf_.bytes());
-    SourceFiles files;
-    const GgufFile file = open_gguf_file(folder_ / "m.gguf", files);
-    return describe_gguf(file.metadata, file.weights);
-  }
-  [[nodiscard]] std::string error() const {
-    return error_of([&] { static_cast<void>(describe()); });
-  }
-
-  TemporaryFolder folder_;
-  GgufBuilder gguf_;
-  std::string prefix_;
 };
 
 TEST_F(GgufEncoders, MakeVectorsAsTheyArePooled) {

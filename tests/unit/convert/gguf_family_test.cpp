@@ -4,17 +4,15 @@
 
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <optional>
 
-#include "convert/gguf/gguf_file.h"
-#include "unit/convert/gguf_files.h"
+#include "unit/convert/described_gguf.h"
 
 namespace faststream::convert {
 namespace {
 
 // The description of an architecture with a few layers, and with the tensors that a test adds.
-class GgufFamily : public testing::Test {
+class GgufFamily : public DescribedGguf {
  protected:
   GgufBuilder& begin(const std::string& architecture, const std::string& eps = "rms_",
                      bool has_ffn_norm = true) {
@@ -35,24 +33,6 @@ class GgufFamily : public testing::Test {
     tensor("blk.0.ffn_gate.weight", {24, 16});
     return gguf_;
   }
-  template <typename T>
-  void set(const std::string& name, T value) {
-    gguf_.add(prefix_ + name, value);
-  }
-  void tensor(const std::string& name, const std::vector<int64_t>& shape) {
-    const int64_t count =
-        std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-    gguf_.floats(name, shape, random_values(static_cast<size_t>(count), 1));
-  }
-  [[nodiscard]] GgufFamilyModel describe() const {
-    write_bytes(folder_ / "m.gguf", gguf_.bytes());
-    SourceFiles files;
-    const GgufFile file = open_gguf_file(folder_ / "m.gguf", files);
-    return describe_gguf(file.metadata, file.weights);
-  }
-  [[nodiscard]] std::string error() const {
-    return error_of([&] { static_cast<void>(describe()); });
-  }
   // The window of each layer.
   [[nodiscard]] static std::vector<int64_t> windows(const ModelConfig& config) {
     std::vector<int64_t> all;
@@ -60,10 +40,6 @@ class GgufFamily : public testing::Test {
       all.push_back(config.layer(n).attention().window);
     return all;
   }
-
-  TemporaryFolder folder_;
-  GgufBuilder gguf_;
-  std::string prefix_;
 };
 
 TEST_F(GgufFamily, Gemma3HasWindowsWithARotationOfTheirOwn) {

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -161,13 +160,7 @@ std::vector<std::vector<std::vector<int32_t>>> texts_in_stages(const std::filesy
                         .stages = stages,
                         .slots = 6,
                         .kv_tokens = kv_tokens});
-  std::vector<std::future<Result>> results;
-  for (Request& request : requests_of_all_lengths()) {
-    results.push_back(engine.submit(std::move(request)));
-  }
-  std::vector<std::vector<std::vector<int32_t>>> texts;
-  for (std::future<Result>& result : results) texts.push_back(samples_of(result.get()));
-  return texts;
+  return run_together(engine, requests_of_all_lengths(), samples_of);
 }
 
 // Greedy ones and drawn ones, in company, with common beginnings and preempted.

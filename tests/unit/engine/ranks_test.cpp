@@ -311,13 +311,7 @@ TEST(Ranks, ShareWhatCanBeShared) {
 std::vector<std::vector<std::vector<int32_t>>> texts_on(const std::filesystem::path& model,
                                                         const std::string& device) {
   Engine engine(model, {.device = device, .threads = 1, .slots = 6, .kv_tokens = 1024});
-  std::vector<std::future<Result>> results;
-  for (Request& request : requests_of_all_lengths()) {
-    results.push_back(engine.submit(std::move(request)));
-  }
-  std::vector<std::vector<std::vector<int32_t>>> texts;
-  for (std::future<Result>& result : results) texts.push_back(samples_of(result.get()));
-  return texts;
+  return run_together(engine, requests_of_all_lengths(), samples_of);
 }
 
 TEST(RanksCuda, GiveTheTextsOfOneDevice) {
