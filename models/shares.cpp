@@ -23,19 +23,19 @@ class Cutter {
   bool cut(AttentionConfig& attention) const {
     const auto heads = heads_of(attention, attention.n_kv_heads, attention.n_heads);
     if (!heads) return false;
-    const auto [keys, queries, is_first] = *heads;
+    const SplitShare& queries = heads->served;
     if (attention.qk_norm == QkNorm::whole) {
       if (!can_share(attention.qk_norm_as)) return false;
       attention.q_norm_share = {.columns = attention.q_dim(), .group = 0, .groups = 2};
       attention.k_norm_share = {
-          .columns = attention.k_dim(), .group = 1, .groups = 2, .counts = is_first};
+          .columns = attention.k_dim(), .group = 1, .groups = 2, .counts = heads->is_first};
     }
     if (!attention.slopes.empty()) {
       const auto first = attention.slopes.begin() + queries.first;
       attention.slopes = std::vector<float>(first, first + queries.count);
     }
     attention.n_heads = queries.count;
-    attention.n_kv_heads = keys.count;
+    attention.n_kv_heads = heads->keys.count;
     return true;
   }
   bool cut(LatentAttentionConfig& attention) const {
@@ -53,16 +53,15 @@ class Cutter {
   bool cut(StateSpaceConfig& mixer) const {
     const auto heads = heads_of(mixer, mixer.n_groups, mixer.n_heads);
     if (!heads) return false;
-    const auto& [groups, own, is_first] = *heads;
-    const bool is_part = own.count < groups.count * (mixer.n_heads / mixer.n_groups);
-    if (is_part && mixer.norm) {
+    const SplitShare& groups = heads->keys;
+    if (heads->is_divided && mixer.norm) {
       if (!can_share(mixer.norm)) return false;
       mixer.norm_share = {.columns = mixer.x_dim() / mixer.n_groups,
                           .group = static_cast<int32_t>(groups.first),
                           .groups = static_cast<int32_t>(mixer.n_groups)};
     }
     mixer.n_groups = groups.count;
-    mixer.n_heads = own.count;
+    mixer.n_heads = heads->served.count;
     return true;
   }
   bool cut(LinearAttentionConfig& mixer) const {
@@ -104,8 +103,9 @@ class Cutter {
  private:
   struct Heads {
     SplitShare keys;
-    SplitShare served;     // the heads that these serve
-    bool is_first = true;  // no rank before this one has the same key heads
+    SplitShare served;        // the heads that these serve
+    bool is_divided = false;  // some ranks have the same key heads, and each others of their heads
+    bool is_first = true;     // no rank before this one has the same key heads
   };
 
   template <typename Kind>
@@ -124,6 +124,7 @@ class Cutter {
     const SplitShare own = keys_of(rank_.index);
     return Heads{.keys = own,
                  .served = faststream::share_of(heads, rank_),
+                 .is_divided = n_units < rank_.count,
                  .is_first = rank_.index == 0 || keys_of(rank_.index - 1) != own};
   }
 
