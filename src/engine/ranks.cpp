@@ -161,13 +161,16 @@ Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t st
   return MessageWriter().put(opening).bytes();
 }
 
-// ranks: processes, or devices of one.
-void check_stage_count(int32_t stages, int ranks) {
+// processes: null where the devices are those of one.
+void check_stage_count(int32_t stages, const RankLink* processes, size_t devices) {
+  const int ranks = processes != nullptr ? processes->count() : static_cast<int>(devices);
   if (stages > 0 && ranks % stages == 0) return;
   throw UsageError("--pipeline " + std::to_string(stages) + ": " +
                    (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
-                   " not make as many stages of equal size; start " + std::to_string(stages) +
-                   " processes (mpirun -n " + std::to_string(stages) + "), or a multiple");
+                   " not make as many stages of equal size; " +
+                   (processes == nullptr ? "give as many devices (--device cpu,cpu), or " : "") +
+                   "start " + std::to_string(stages) + " processes (mpirun -n " +
+                   std::to_string(stages) + "), or a multiple");
 }
 
 // What was never tried is refused.
@@ -290,8 +293,7 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
 Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
-  check_stage_count(stages,
-                    processes == nullptr ? static_cast<int>(names.size()) : processes->count());
+  check_stage_count(stages, processes, names.size());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
