@@ -389,6 +389,25 @@ template <int kColumns, int kCount>
 __device__ void multiply_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
   FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0")
 }
+#undef FASTSTREAM_MULTIPLY
+
+/// The same of E4M3, a in registers as bytes of int8 would be: c = or += a · bᵀ. Sums have about 14
+/// bits on their way: chains should be short.
+#define FASTSTREAM_MULTIPLY(n, count, a_at, b_at, accumulate_at)                              \
+  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at           \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k32.f32.e4m3.e4m3"                \
+               " {" FASTSTREAM_NAMES_##count "}, {" a_at "}, %" b_at ", accumulate, 1, 1;\n}" \
+               : FASTSTREAM_REGISTERS_##count("+f", c)                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                          \
+                 "r"(static_cast<int>(accumulate)))
+template <int kColumns, int kCount>
+__device__ void multiply_eights(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b,
+                                bool accumulate) {
+  if constexpr (kColumns == 32) FASTSTREAM_MULTIPLY("32", 16, "%16, %17, %18, %19", "20", "21");
+  if constexpr (kColumns == 64) FASTSTREAM_MULTIPLY("64", 32, "%32, %33, %34, %35", "36", "37");
+  if constexpr (kColumns == 96) FASTSTREAM_MULTIPLY("96", 48, "%48, %49, %50, %51", "52", "53");
+  if constexpr (kColumns == 128) FASTSTREAM_MULTIPLY("128", 64, "%64, %65, %66, %67", "68", "69");
+}
 #undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 

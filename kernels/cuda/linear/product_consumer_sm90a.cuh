@@ -90,6 +90,31 @@ class CodedWidening {
   int eight_channels_;
 };
 
+/// What a thread takes of kXColumns columns of a block of E4M3: the registers of as many
+/// instructions, and the scales of its two channels.
+struct EightsPart {
+  uint32_t codes[kInstructions][4];
+  float scales[2];
+
+  /// block: of the warp's first channel.
+  __device__ void load(const Arguments& a, const std::byte* block, int part, int lane) {
+    block += lane / 4 * a.coded.block_bytes;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      scales[half] = reinterpret_cast<const float*>(block)[part];
+      const std::byte* from = block + a.coded.described_bytes + lane % 4 * 4;
+#pragma unroll
+      for (int i = 0; i < kInstructions; ++i) {
+        const auto* step = reinterpret_cast<const uint32_t*>(
+            from + (part * kInstructions + i) * kInstructionBytes);
+        codes[i][half] = step[0];
+        codes[i][half + 2] = step[4];
+      }
+      block += 8 * a.coded.block_bytes;
+    }
+  }
+};
+
 /// A thread's sums that it wants again much later: in memory, as there are no registers for them.
 template <int kCount>
 class ParkedSums {
@@ -152,7 +177,9 @@ class Consumer {
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      if constexpr (K::kPacked) {
+      if constexpr (K::kEights) {
+        multiply_eights<K::kRows>(steps, rows, sums);
+      } else if constexpr (K::kPacked) {
         multiply_packed<K::kRows>(steps, rows, sums);
       } else {
         multiply<K::kRows>(steps, rows, sums);
@@ -186,7 +213,7 @@ class Consumer {
       channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
       biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
-    if constexpr (K::kIntegers) {
+    if constexpr (K::kScaledRows) {
 #pragma unroll
       for (int i = 0; i < K::kRows / kWarp; ++i) {
         const int row = i * kWarp + lane_;
@@ -306,6 +333,72 @@ class Consumer {
       pin(sums);
       if (lane_ == 0) arrive(shared_.done[before]);
     }
+  }
+
+  // The same of E4M3, whose registers are brought while the tensor cores have those before: of each
+  // group of columns a chain, whose sums times the group's scale are added in order, in each half
+  // of the inputs.
+  template <int kRows>
+  __device__ void multiply_eights(const Steps& steps, int rows, Sums& totals) {
+    if constexpr (kRows > kPartRows) {
+      if (rows < kRows) return multiply_eights<kRows - kPartRows>(steps, rows, totals);
+    }
+    const std::byte* x_stages = shared_.stages + a_.n_weight_stages * packed_stage_bytes<K>(a_);
+    const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
+    const auto next_block = [&] {
+      wait_for_phase(shared_.weights_there[weights_at_.stage], weights_at_.parity);
+      return shared_.stages + weights_at_.stage * packed_stage_bytes<K>(a_) +
+             (group_ * kGroupChannels + thread_ / kWarp * 16) * packed_pitch<K>(a_);
+    };
+    ParkedSums<kRows / 2> first_half;
+    float sums[kRows / 2] = {};
+    EightsPart parts[2];
+    const std::byte* block = next_block();
+    parts[0].load(a_, block, 0, lane_);
+#pragma unroll 1
+    for (int step = 0; step < steps.count; ++step) {
+#pragma unroll
+      for (int part = 0; part < K::kStepParts; ++part) {
+        EightsPart& now = parts[part % 2];
+        wait_for_phase(shared_.there[at_.stage], at_.parity);
+        const std::byte* x = x_stages + at_.stage * a_.stage_bytes;
+#pragma unroll
+        for (int i = 0; i < kInstructions; ++i) pin(now.codes[i]);
+        pin(sums);
+        begin_products();
+#pragma unroll
+        for (int i = 0; i < kInstructions; ++i) {
+          faststream::multiply_eights<kRows>(sums, now.codes[i],
+                                             matrix_descriptor(x + i * kInstructionBytes, 16),
+                                             i > 0);
+        }
+        end_group();
+        EightsPart& next = parts[(part + 1) % 2];
+        if (part + 1 < K::kStepParts) {
+          next.load(a_, block, part + 1, lane_);
+        } else if (step + 1 < steps.count) {
+          block = next_block();
+          next.load(a_, block, 0, lane_);
+        }
+        if (part + 2 == K::kStepParts) {
+          __syncwarp();
+          if (lane_ == 0) arrive(shared_.weights_done[weights_at_.stage]);
+          weights_at_.advance(a_.n_weight_stages);
+        }
+        wait_for_groups<0>();
+        pin(sums);
+        if (lane_ == 0) arrive(shared_.done[at_.stage]);
+        at_.advance(a_.n_stages);
+        const bool begins = part == 0 && (step == 0 || step == half);
+#pragma unroll
+        for (int i = 0; i < kRows / 2; ++i) {
+          const float more = __fmul_rn(sums[i], now.scales[i / 2 % 2]);
+          totals[i] = begins ? more : __fadd_rn(totals[i], more);
+        }
+      }
+      if (step + 1 == half) first_half.put(totals);
+    }
+    if (half > 0) first_half.add_to(totals);
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
@@ -513,7 +606,7 @@ class Consumer {
 
   // Of row 8 eight + 2t + i. `eight` is known to the compiler.
   __device__ float row_scale_of(int eight, int i) const {
-    if constexpr (!K::kIntegers) return 1;
+    if constexpr (!K::kScaledRows) return 1;
     return __shfl_sync(kAllLanes, row_scales_[eight / 4], eight % 4 * 8 + lane_ % 4 * 2 + i);
   }
 
@@ -524,6 +617,8 @@ class Consumer {
       return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
     } else if constexpr (K::kActivated) {
       return sum;
+    } else if constexpr (K::kEights) {
+      return __fadd_rn(__fmul_rn(sum, row_scale), biases_[half]);
     } else {
       const float value = sum + biases_[half];
       // As beside few rows.

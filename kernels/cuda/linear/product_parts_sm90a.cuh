@@ -32,9 +32,10 @@ enum class Finish {
 };
 
 /// Weights of int4 beside int8 rows of x, and codes of floats beside rows of bf16: widened to x's
-/// type in registers.
+/// type in registers. Codes of E4M3 beside rows of E4M3, as they are.
 struct Int4 {};
 struct Coded {};
+struct Eights {};
 constexpr int kPackedWord = 4;  // bytes
 constexpr int kMaxPackedStages = 3;
 
@@ -45,13 +46,17 @@ constexpr int kMaxPackedStages = 3;
 template <typename ElementType, typename OutType, Finish kLast, int kMostRows,
           bool kManyWeights = false>
 struct Kind {
-  static constexpr bool kCoded = std::is_same_v<ElementType, Coded>;
+  static constexpr bool kEights = std::is_same_v<ElementType, Eights>;
+  static constexpr bool kCoded = kEights || std::is_same_v<ElementType, Coded>;
   static constexpr bool kPacked = kCoded || std::is_same_v<ElementType, Int4>;
   using Element =  // of x
-      std::conditional_t<kCoded, __nv_bfloat16, std::conditional_t<kPacked, int8_t, ElementType>>;
+      std::conditional_t<kEights, __nv_fp8_e4m3,
+                         std::conditional_t<kCoded, __nv_bfloat16,
+                                            std::conditional_t<kPacked, int8_t, ElementType>>>;
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
+  static constexpr bool kScaledRows = kIntegers || kEights;  // of x
   static constexpr bool kGated = kLast == Finish::gate;
   static constexpr bool kActivated = kLast == Finish::activation;
   static constexpr bool kGrouped = kManyWeights;

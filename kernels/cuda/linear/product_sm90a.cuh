@@ -22,7 +22,8 @@
 // beside them in stages of its own; the warpgroups widen them to x's type in the registers that the
 // tensor cores read: int4 to the int8 matrix that it is, codes to the bf16 of their floats. Codes'
 // products are summed block by block, each a chain, and the blocks' sums in order: so other kernels
-// can have several warps make a sum (step_kernel/).
+// can have several warps make a sum (step_kernel/). E4M3 needs no widening: rows of x are rounded to
+// it, as to int8, and sums of groups of columns are chains of their own.
 //
 // 16-bit sums are chains of 16 inputs each, in order, as those of linear_in_order.cu and cuBLASLt.
 // For files that are compiled for sm_90a.
@@ -286,7 +287,7 @@ void launch(Arguments a, DType type, const Queue& queue) {
 /// By the kernel of the tiles' rows. coded: of the weight.
 template <typename Element, typename Out, Finish kLast>
 void launch(const Product& product, DType type, const Queue& queue, const CodedLayout& coded = {}) {
-  constexpr bool kCodes = std::is_same_v<Element, Coded>;
+  constexpr bool kCodes = std::is_same_v<Element, Coded> || std::is_same_v<Element, Eights>;
   constexpr int kMost = kCodes ? kMostRowsBesideCodes : kMaxTileRows;
   using Most = Kind<Element, Out, kLast, kMost>;
   const TiledProduct tiled{product.rows,
