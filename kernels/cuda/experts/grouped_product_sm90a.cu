@@ -87,7 +87,7 @@ void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue) {
         return launch_packed<Int4, kMaxTileRows>(product, queue);
       return launch<int8_t, __nv_bfloat16>(product, queue);
     case DType::u8:
-      return launch_packed<Eights, kMostRowsBesideCodes>(product, queue);
+      return launch_packed<__nv_fp8_e4m3, kMostRowsBesideCodes>(product, queue);
     case DType::f32:
     case DType::packed:
       break;

@@ -15,8 +15,9 @@
 //                  float arithmetic, any type and alignment
 //
 // int4 weights and codes of floats have the first, but for fp8, and on Hopper our own kernel of the
-// third for any number of rows, fp8 as E4M3 x E4M3. Where that takes them not, they are decoded before, to i8 and to x's type, as
-// integers whose inputs keep 16 bits are to bf16 (widen.cu), and are that here.
+// third for any number of rows, fp8 as E4M3 x E4M3. Where that takes them not, they are decoded
+// before, to i8 and to x's type, as integers whose inputs keep 16 bits are to bf16 (widen.cu), and
+// are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is

@@ -45,7 +45,7 @@ void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
       [&](const Matrix& codes, const float* row_scales, int64_t first) {
         Product product = product_of(codes, 0, codes.rows, weight, to.from_row(first), gated);
         product.row_scales = row_scales;
-        launch_finished<Eights>(product, DType::u8, weight, gated, queue);
+        launch_finished<__nv_fp8_e4m3>(product, DType::u8, weight, gated, queue);
       });
 }
 

@@ -35,18 +35,17 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
   if (!has_kernel || !finishes || !boxes_fit({memory, DType::i8, piece.rows, x.cols}, weight, to)) {
     return false;
   }
-  in_pieces_of_eight_bits(
-      scratch, input, weight.rotated, DType::i8, queue,
-      [&](const Matrix& quantized, const float* row_scales, int64_t first) {
-        Product product =
-            product_of(quantized, 0, quantized.rows, weight, to.from_row(first), gated);
-        product.row_scales = row_scales;
-        if (is_packed) {
-          launch_finished<Int4>(product, gated, queue);
-        } else {
-          launch_finished<int8_t>(product, gated, queue);
-        }
-      });
+  in_pieces_of_eight_bits(scratch, input, weight.rotated, DType::i8, queue,
+                          [&](const Matrix& quantized, const float* row_scales, int64_t first) {
+                            Product product = product_of(quantized, 0, quantized.rows, weight,
+                                                         to.from_row(first), gated);
+                            product.row_scales = row_scales;
+                            if (is_packed) {
+                              launch_finished<Int4>(product, gated, queue);
+                            } else {
+                              launch_finished<int8_t>(product, gated, queue);
+                            }
+                          });
   return true;
 }
 

@@ -47,7 +47,8 @@ void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
                          const Queue& queue);
 
 /// The same of weights of which rounds_to_e4m3() is true, with each row of x rounded to E4M3
-/// (symmetric, scale max|x| / 448). Temporaries are taken from `scratch`. The input: can_quantize().
+/// (symmetric, scale max|x| / 448). Temporaries are taken from `scratch`. The input:
+/// can_quantize().
 void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 

@@ -90,29 +90,57 @@ class CodedWidening {
   int eight_channels_;
 };
 
-/// What a thread takes of kXColumns columns of a block of E4M3: the registers of as many
-/// instructions, and the scales of its two channels.
-struct EightsPart {
-  uint32_t codes[kInstructions][4];
-  float scales[2];
+/// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next block are
+/// on their way meanwhile.
+class GroupScales {
+ public:
+  /// rows: of the weight; null where there is none.
+  __device__ GroupScales(const std::byte* const (&rows)[2], int blocks, int first_step)
+      : rows_{rows[0], rows[1]}, blocks_(blocks), block_(first_step / kBlockSteps) {
+    ask(block_);
+    take();
+  }
 
-  /// block: of the warp's first channel.
-  __device__ void load(const Arguments& a, const std::byte* block, int part, int lane) {
-    block += lane / 4 * a.coded.block_bytes;
+  /// Of a step of kPackedBlock / kBlockSteps columns: the first one, or the next.
+  __device__ void at(int step, float (&scales)[2]) {
+    if (step / kBlockSteps != block_) take();
+    const int nth = step % kBlockSteps;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      scales[half] = reinterpret_cast<const float*>(block)[part];
-      const std::byte* from = block + a.coded.described_bytes + lane % 4 * 4;
-#pragma unroll
-      for (int i = 0; i < kInstructions; ++i) {
-        const auto* step = reinterpret_cast<const uint32_t*>(
-            from + (part * kInstructions + i) * kInstructionBytes);
-        codes[i][half] = step[0];
-        codes[i][half + 2] = step[4];
-      }
-      block += 8 * a.coded.block_bytes;
+    for (int i = 0; i < 2; ++i) {
+      const float4& of = now_[i];
+      const float early = nth == 0 ? of.x : of.y;
+      scales[i] = nth < 2 ? early : nth == 2 ? of.z : of.w;
     }
   }
+
+ private:
+  static constexpr int kBlockSteps = packed_groups(WeightFormat::fp8);
+  static_assert(kBlockSteps * sizeof(float) == sizeof(float4));
+
+  __device__ void ask(int block) {
+    constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      next_[i] = {};
+      if (rows_[i] != nullptr && block < blocks_) {
+        next_[i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + block * kBytes));
+      }
+    }
+    asked_ = block;
+  }
+  __device__ void take() {
+    block_ = asked_;
+    now_[0] = next_[0];
+    now_[1] = next_[1];
+    ask(block_ + 1);
+  }
+
+  const std::byte* rows_[2];
+  int blocks_;
+  int block_;
+  int asked_ = 0;
+  float4 now_[2];
+  float4 next_[2];
 };
 
 /// A thread's sums that it wants again much later: in memory, as there are no registers for them.
@@ -177,8 +205,8 @@ class Consumer {
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      if constexpr (K::kEights) {
-        multiply_eights<K::kRows>(steps, rows, sums);
+      if constexpr (K::kE4m3) {
+        multiply_groups<K::kRows>(steps, rows, sums);
       } else if constexpr (K::kPacked) {
         multiply_packed<K::kRows>(steps, rows, sums);
       } else {
@@ -211,6 +239,11 @@ class Consumer {
       const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
       const bool exists = column < a_.product.outputs;
       channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
+      if constexpr (K::kE4m3) {
+        weight_rows_[half] = exists ? static_cast<const std::byte*>(a_.product.weight) +
+                                          (before + channel) * a_.weight_row_bytes
+                                    : nullptr;
+      }
       biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
     if constexpr (K::kScaledRows) {
@@ -335,66 +368,42 @@ class Consumer {
     }
   }
 
-  // The same of E4M3, whose registers are brought while the tensor cores have those before: of each
-  // group of columns a chain, whose sums times the group's scale are added in order, in each half
-  // of the inputs.
+  // The same of E4M3: of each step, a group of columns, a chain, whose sums times the group's scale
+  // are added in order, in each half of the inputs.
   template <int kRows>
-  __device__ void multiply_eights(const Steps& steps, int rows, Sums& totals) {
+  __device__ void multiply_groups(const Steps& steps, int rows, Sums& totals) {
     if constexpr (kRows > kPartRows) {
-      if (rows < kRows) return multiply_eights<kRows - kPartRows>(steps, rows, totals);
+      if (rows < kRows) return multiply_groups<kRows - kPartRows>(steps, rows, totals);
     }
-    const std::byte* x_stages = shared_.stages + a_.n_weight_stages * packed_stage_bytes<K>(a_);
     const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
-    const auto next_block = [&] {
-      wait_for_phase(shared_.weights_there[weights_at_.stage], weights_at_.parity);
-      return shared_.stages + weights_at_.stage * packed_stage_bytes<K>(a_) +
-             (group_ * kGroupChannels + thread_ / kWarp * 16) * packed_pitch<K>(a_);
-    };
+    GroupScales scales(weight_rows_, ceil_div(a_.product.inputs, kPackedBlock), steps.first);
     ParkedSums<kRows / 2> first_half;
-    float sums[kRows / 2] = {};
-    EightsPart parts[2];
-    const std::byte* block = next_block();
-    parts[0].load(a_, block, 0, lane_);
+    Sums sums = {};
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
+      const std::byte* weights = shared_.stages + at_.stage * a_.stage_bytes;
+      wait_for_phase(shared_.there[at_.stage], at_.parity);
+      pin(sums);
+      begin_products();
 #pragma unroll
-      for (int part = 0; part < K::kStepParts; ++part) {
-        EightsPart& now = parts[part % 2];
-        wait_for_phase(shared_.there[at_.stage], at_.parity);
-        const std::byte* x = x_stages + at_.stage * a_.stage_bytes;
+      for (int offset = 0; offset < kBlockRowBytes; offset += kInstructionBytes) {
+        multiply_rows<typename K::Element, kRows>(
+            sums,
+            matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
+            matrix_descriptor(weights + kWeightsBytes + offset, 16), offset > 0);
+      }
+      end_group();
+      float of_group[2];
+      scales.at(steps.first + step, of_group);
+      wait_for_groups<0>();
+      pin(sums);
+      if (lane_ == 0) arrive(shared_.done[at_.stage]);
+      at_.advance(a_.n_stages);
+      const bool begins = step == 0 || step == half;
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) pin(now.codes[i]);
-        pin(sums);
-        begin_products();
-#pragma unroll
-        for (int i = 0; i < kInstructions; ++i) {
-          faststream::multiply_eights<kRows>(sums, now.codes[i],
-                                             matrix_descriptor(x + i * kInstructionBytes, 16),
-                                             i > 0);
-        }
-        end_group();
-        EightsPart& next = parts[(part + 1) % 2];
-        if (part + 1 < K::kStepParts) {
-          next.load(a_, block, part + 1, lane_);
-        } else if (step + 1 < steps.count) {
-          block = next_block();
-          next.load(a_, block, 0, lane_);
-        }
-        if (part + 2 == K::kStepParts) {
-          __syncwarp();
-          if (lane_ == 0) arrive(shared_.weights_done[weights_at_.stage]);
-          weights_at_.advance(a_.n_weight_stages);
-        }
-        wait_for_groups<0>();
-        pin(sums);
-        if (lane_ == 0) arrive(shared_.done[at_.stage]);
-        at_.advance(a_.n_stages);
-        const bool begins = part == 0 && (step == 0 || step == half);
-#pragma unroll
-        for (int i = 0; i < kRows / 2; ++i) {
-          const float more = __fmul_rn(sums[i], now.scales[i / 2 % 2]);
-          totals[i] = begins ? more : __fadd_rn(totals[i], more);
-        }
+      for (int i = 0; i < kRows / 2; ++i) {
+        const float more = __fmul_rn(sums[i], of_group[i / 2 % 2]);
+        totals[i] = begins ? more : __fadd_rn(totals[i], more);
       }
       if (step + 1 == half) first_half.put(totals);
     }
@@ -462,7 +471,7 @@ class Consumer {
   // Writes the tile's rows, whose sums are the first of sums. Gates have a loop each, as
   // activations do.
   __device__ void finish(const Tile& tile, const Sums& sums) {
-    if constexpr (K::kGated && (K::kGrouped || K::kPacked)) {
+    if constexpr (K::kGated && (K::kGrouped || K::kPacked || K::kE4m3)) {
       switch (a_.product.to.activation) {
         case Activation::gelu:
           return finish<Activation::gelu>(tile, sums);
@@ -617,7 +626,7 @@ class Consumer {
       return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
     } else if constexpr (K::kActivated) {
       return sum;
-    } else if constexpr (K::kEights) {
+    } else if constexpr (K::kE4m3) {
       return __fadd_rn(__fmul_rn(sum, row_scale), biases_[half]);
     } else {
       const float value = sum + biases_[half];
@@ -638,6 +647,7 @@ class Consumer {
   Place at_;
   Place weights_at_;  // of packed weights
   float channel_scales_[2];
+  const std::byte* weight_rows_[2];  // of E4M3
   float biases_[2];
   float row_scales_[K::kRows / kWarp];
 };

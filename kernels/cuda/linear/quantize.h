@@ -27,8 +27,8 @@ Input row_range(const Input& input, int64_t first, int64_t count);
 /// integers from -127 to 127, symmetric, round to nearest: value = integer · scales[row],
 /// scales[row] = max|x| / 127. `integers` has x's rows and columns without gaps, as i8, or as bf16,
 /// which holds them exactly. The same in both, so that a row's product does not depend on which
-/// kernel makes it. As u8, codes of E4M3 in the places of a coded weight's: of numbers up to 448, as
-/// many as a multiple of 16.
+/// kernel makes it. As u8, codes of E4M3 in the places of a coded weight's: of numbers up to 448,
+/// as many as a multiple of 16.
 void quantize_rows(const Input& input, bool rotated, const Matrix& integers, float* scales,
                    const Queue& queue);
 
