@@ -94,52 +94,46 @@ class CodedWidening {
 /// on their way meanwhile.
 class GroupScales {
  public:
+  static constexpr int kGroups = packed_groups(WeightFormat::fp8);
+
   /// rows: of the weight; null where there is none.
-  __device__ GroupScales(const std::byte* const (&rows)[2], int blocks, int first_step)
-      : rows_{rows[0], rows[1]}, blocks_(blocks), block_(first_step / kBlockSteps) {
-    ask(block_);
-    take();
+  __device__ GroupScales(const std::byte* const (&rows)[2], int64_t row_bytes, int first_block)
+      : blocks_(static_cast<int>(ceil_div(row_bytes, kBytes))), next_block_(first_block) {
+    rows_[0] = rows[0];
+    rows_[1] = rows[1];
+    ask();
   }
 
-  /// Of a step of kPackedBlock / kBlockSteps columns: the first one, or the next.
-  __device__ void at(int step, float (&scales)[2]) {
-    if (step / kBlockSteps != block_) take();
-    const int nth = step % kBlockSteps;
+  /// Of the first block, then of the next one.
+  __device__ void take(float (&scales)[kGroups][2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float4& of = now_[i];
-      const float early = nth == 0 ? of.x : of.y;
-      scales[i] = nth < 2 ? early : nth == 2 ? of.z : of.w;
+      scales[0][i] = next_[i].x;
+      scales[1][i] = next_[i].y;
+      scales[2][i] = next_[i].z;
+      scales[3][i] = next_[i].w;
     }
+    ask();
   }
 
  private:
-  static constexpr int kBlockSteps = packed_groups(WeightFormat::fp8);
-  static_assert(kBlockSteps * sizeof(float) == sizeof(float4));
+  static constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
+  static_assert(kGroups * sizeof(float) == sizeof(float4));
 
-  __device__ void ask(int block) {
-    constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
+  __device__ void ask() {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       next_[i] = {};
-      if (rows_[i] != nullptr && block < blocks_) {
-        next_[i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + block * kBytes));
+      if (rows_[i] != nullptr && next_block_ < blocks_) {
+        next_[i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + next_block_ * kBytes));
       }
     }
-    asked_ = block;
-  }
-  __device__ void take() {
-    block_ = asked_;
-    now_[0] = next_[0];
-    now_[1] = next_[1];
-    ask(block_ + 1);
+    ++next_block_;
   }
 
   const std::byte* rows_[2];
   int blocks_;
-  int block_;
-  int asked_ = 0;
-  float4 now_[2];
+  int next_block_;
   float4 next_[2];
 };
 
@@ -368,46 +362,89 @@ class Consumer {
     }
   }
 
-  // The same of E4M3: of each step, a group of columns, a chain, whose sums times the group's scale
-  // are added in order, in each half of the inputs.
+  // The same of E4M3: of each group of columns a chain, whose sums times the group's scale are
+  // added in order, in each half of the inputs. Meanwhile the tensor cores have the next group, or
+  // of many rows, whose sums registers have no room for twice, the other warpgroup's.
   template <int kRows>
   __device__ void multiply_groups(const Steps& steps, int rows, Sums& totals) {
     if constexpr (kRows > kPartRows) {
       if (rows < kRows) return multiply_groups<kRows - kPartRows>(steps, rows, totals);
     }
+    constexpr bool kTwice = K::kRows <= 64;
     const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
-    GroupScales scales(weight_rows_, ceil_div(a_.product.inputs, kPackedBlock), steps.first);
+    GroupScales scales(weight_rows_, a_.weight_row_bytes, steps.first);
     ParkedSums<kRows / 2> first_half;
-    Sums sums = {};
+    Sums sums[kTwice ? 2 : 1] = {};
+    if (!kTwice && group_ == 1) give_turn(0);
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
-      const std::byte* weights = shared_.stages + at_.stage * a_.stage_bytes;
-      wait_for_phase(shared_.there[at_.stage], at_.parity);
-      pin(sums);
-      begin_products();
-#pragma unroll
-      for (int offset = 0; offset < kBlockRowBytes; offset += kInstructionBytes) {
-        multiply_rows<typename K::Element, kRows>(
-            sums,
-            matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
-            matrix_descriptor(weights + kWeightsBytes + offset, 16), offset > 0);
-      }
-      end_group();
-      float of_group[2];
-      scales.at(steps.first + step, of_group);
-      wait_for_groups<0>();
-      pin(sums);
-      if (lane_ == 0) arrive(shared_.done[at_.stage]);
-      at_.advance(a_.n_stages);
+      float of_groups[GroupScales::kGroups][2];
+      scales.take(of_groups);
       const bool begins = step == 0 || step == half;
+      const bool is_last = step + 1 == steps.count;
+      // A loop ends with no product on its way: the compiler would have each wait for the one
+      // before.
+      int before = kTwice ? begin_group<kRows>(sums[0]) : 0;
 #pragma unroll
-      for (int i = 0; i < kRows / 2; ++i) {
-        const float more = __fmul_rn(sums[i], of_group[i / 2 % 2]);
-        totals[i] = begins ? more : __fadd_rn(totals[i], more);
+      for (int i = 0; i < GroupScales::kGroups; ++i) {
+        Sums& now = sums[kTwice ? i % 2 : 0];
+        if constexpr (kTwice) {
+          const int stage = before;
+          if (i + 1 < GroupScales::kGroups) {
+            before = begin_group<kRows>(sums[(i + 1) % 2]);
+            wait_for_groups<1>();
+          } else {
+            wait_for_groups<0>();
+          }
+          release(now, stage);
+        } else {
+          synchronize_threads(kTurn + group_, kGroups * kWarpgroup);
+          const int stage = begin_group<kRows>(now);
+          wait_for_groups<0>();
+          release(now, stage);
+          const bool ends = is_last && i + 1 == GroupScales::kGroups;
+          if (group_ == 0 || !ends) give_turn(1 - group_);
+        }
+#pragma unroll
+        for (int j = 0; j < kRows / 2; ++j) {
+          const float more = __fmul_rn(now[j], of_groups[i][j / 2 % 2]);
+          totals[j] = begins && i == 0 ? more : __fadd_rn(totals[j], more);
+        }
       }
       if (step + 1 == half) first_half.put(totals);
     }
     if (half > 0) first_half.add_to(totals);
+  }
+
+  // Has the tensor cores begin a chain, of the next stage. Returns that.
+  template <int kRows>
+  __device__ int begin_group(Sums& sums) {
+    const int stage = at_.stage;
+    const std::byte* weights = shared_.stages + stage * a_.stage_bytes;
+    wait_for_phase(shared_.there[stage], at_.parity);
+    pin(sums);
+    begin_products();
+#pragma unroll
+    for (int offset = 0; offset < kBlockRowBytes; offset += kInstructionBytes) {
+      multiply_rows<typename K::Element, kRows>(
+          sums, matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
+          matrix_descriptor(weights + kWeightsBytes + offset, 16), offset > 0);
+    }
+    end_group();
+    at_.advance(a_.n_stages);
+    return stage;
+  }
+
+  // The chain is done, and its stage may be filled.
+  __device__ void release(Sums& sums, int stage) {
+    pin(sums);
+    if (lane_ == 0) arrive(shared_.done[stage]);
+  }
+
+  // The tensor cores are the other warpgroup's, which waits for its turn or will.
+  static __device__ void give_turn(int group) {
+    __syncwarp();
+    asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + group), "n"(kGroups * kWarpgroup) : "memory");
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
@@ -637,6 +674,7 @@ class Consumer {
 
   // Named barriers.
   static constexpr int kResultsFree = 1;  // and one more for the second warpgroup
+  static constexpr int kTurn = 3;         // likewise
 
   const Arguments& a_;
   const Maps& maps_;

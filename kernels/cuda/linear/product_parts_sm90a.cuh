@@ -69,7 +69,7 @@ struct Kind {
   static constexpr int kGroupOutputs = kOutputs / kGroups;
   static constexpr int kXColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kStepParts =
-      kPacked ? static_cast<int>(kPackedBlock) / kXColumns : 1;  // of x
+      kPacked || kE4m3 ? static_cast<int>(kPackedBlock) / kXColumns : 1;  // of x
   static constexpr int kStepColumns = kStepParts * kXColumns;
 
   /// Results leave in boxes of so many columns, a warpgroup's side by side.
@@ -130,18 +130,17 @@ __host__ __device__ int packed_stage_bytes(const Arguments& a) {
   return kTileChannels * packed_pitch<K>(a);
 }
 
-/// Where a step's weights begin in a row of the weight's map, of E4M3 in words, as blocks of codes
-/// are stored behind their groups' scales.
+/// Where the weights of a part of the inputs begin in a row of the weight's map, of E4M3 in words,
+/// as blocks of codes are stored behind their groups' scales.
 template <typename K>
-__device__ int weights_column(int step) {
+__device__ int weights_column(int part) {
   if constexpr (K::kE4m3) {
     constexpr auto kBlockBytes = static_cast<int>(packed_block_bytes(WeightFormat::fp8));
     constexpr auto kCodes = static_cast<int>(described_bytes(WeightFormat::fp8));
-    constexpr int kBlockSteps = static_cast<int>(kPackedBlock) / K::kStepColumns;
-    return (step / kBlockSteps * kBlockBytes + kCodes + step % kBlockSteps * K::kStepColumns) /
+    return (part / K::kStepParts * kBlockBytes + kCodes + part % K::kStepParts * K::kXColumns) /
            kPackedWord;
   } else {
-    return step * K::kStepColumns;
+    return part * K::kXColumns;
   }
 }
 

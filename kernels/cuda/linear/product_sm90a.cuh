@@ -75,38 +75,39 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     const int box_rows = is_whole ? tile.rows : kPartRows;
     const int rows = ceil_div(tile.rows, box_rows) * box_rows;
     const int bytes = kWeightsBytes + rows * kBlockRowBytes;
-    const auto copy_own_weights = [&](int step) {
+    const auto copy_own_weights = [&](int part) {
       uint64_t& there = shared.there[weights_at.stage];
       wait_for_phase(shared.done[weights_at.stage], weights_at.parity ^ 1U);
       arrive_and_expect(there, bytes);
       std::byte* to = shared.stages + weights_at.stage * a.stage_bytes;
-      copy_weights<K>(a, maps, tile, weights_column<K>(steps.first + step), to, there);
+      copy_weights<K>(a, maps, tile, weights_column<K>(part), to, there);
       weights_at.advance(a.n_stages);
     };
-    const auto copy_x = [&](int step) {
+    const auto copy_x = [&](int part) {
       uint64_t& there = shared.there[x_at.stage];
       std::byte* to = shared.stages + x_at.stage * a.stage_bytes + kWeightsBytes;
 #pragma unroll 1
       for (int row = 0; row < rows; row += box_rows) {
-        copy_box(to + row * kBlockRowBytes, x_box, (steps.first + step) * K::kStepColumns,
-                 tile.first_row + row, there);
+        copy_box(to + row * kBlockRowBytes, x_box, part * K::kXColumns, tile.first_row + row,
+                 there);
       }
       x_at.advance(a.n_stages);
     };
-    int step = 0;
+    int part = steps.first * K::kStepParts;
+    const int end = part + steps.count * K::kStepParts;
     if (first) {  // weights are there before the inputs
-      const int ahead = min(steps.count, a.n_stages);
+      const int ahead = min(end, part + a.n_stages);
 #pragma unroll 1
-      for (int i = 0; i < ahead; ++i) copy_own_weights(i);
+      for (int i = part; i < ahead; ++i) copy_own_weights(i);
       wait_for_inputs();
 #pragma unroll 1
-      for (; step < ahead; ++step) copy_x(step);
+      for (; part < ahead; ++part) copy_x(part);
       first = false;
     }
 #pragma unroll 1
-    for (; step < steps.count; ++step) {
-      copy_own_weights(step);
-      copy_x(step);
+    for (; part < end; ++part) {
+      copy_own_weights(part);
+      copy_x(part);
     }
   });
 }
@@ -290,10 +291,8 @@ void launch(Arguments a, DType type, const Queue& queue) {
 /// By the kernel of the tiles' rows. coded: of the weight.
 template <typename Element, typename Out, Finish kLast>
 void launch(const Product& product, DType type, const Queue& queue, const CodedLayout& coded = {}) {
-  constexpr bool kCodes = std::is_same_v<Element, Coded>;
-  constexpr int kMost = kCodes                                   ? kMostRowsBesideCodes
-                        : std::is_same_v<Element, __nv_fp8_e4m3> ? kMostRowsBesideGroups
-                                                                 : kMaxTileRows;
+  constexpr bool kCodes = std::is_same_v<Element, Coded> || std::is_same_v<Element, __nv_fp8_e4m3>;
+  constexpr int kMost = kCodes ? kMostRowsBesideCodes : kMaxTileRows;
   using Most = Kind<Element, Out, kLast, kMost>;
   const TiledProduct tiled{product.rows,
                            ceil_div(product.outputs, Most::kOutputs),

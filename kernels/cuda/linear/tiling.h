@@ -9,9 +9,8 @@ namespace faststream {
 inline constexpr int32_t kTileChannels = 128;  // rows of the weight
 inline constexpr int32_t kMinTileRows = 64;    // of x
 inline constexpr int32_t kMaxTileRows = 256;
-inline constexpr int32_t kMostRowsBesideCodes = 128;   // of floats: sums are in registers twice
-inline constexpr int32_t kMostRowsBesideGroups = 160;  // of columns: likewise, without weights
-inline constexpr int32_t kPartRows = 32;               // tiles have a multiple
+inline constexpr int32_t kMostRowsBesideCodes = 128;  // of floats: sums are in registers twice
+inline constexpr int32_t kPartRows = 32;              // tiles have a multiple
 inline constexpr int32_t kBandRows = 2048;  // go through all weights together, in the L2 cache
 
 /// Rows of x that meet one of several weights, that of an expert.
