@@ -90,42 +90,47 @@ class CodedWidening {
   int eight_channels_;
 };
 
-/// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next block are
-/// on their way meanwhile.
+/// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next kAhead
+/// blocks are on their way meanwhile: beside full copies ahead they take 1 us and more.
+template <int kAhead>
 class GroupScales {
  public:
   static constexpr int kGroups = packed_groups(WeightFormat::fp8);
 
   /// rows: of the weight; null where there is none.
-  __device__ GroupScales(const std::byte* const (&rows)[2], int64_t row_bytes, int first_block)
-      : blocks_(static_cast<int>(ceil_div(row_bytes, kBytes))), next_block_(first_block) {
+  __device__ void begin(const std::byte* const (&rows)[2], int64_t row_bytes, int first_block) {
+    blocks_ = static_cast<int>(ceil_div(row_bytes, kBytes));
+    next_block_ = first_block;
     rows_[0] = rows[0];
     rows_[1] = rows[1];
-    ask();
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ask(i);
   }
 
   /// Of the first block, then of the next one.
   __device__ void take(float (&scales)[kGroups][2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      scales[0][i] = next_[i].x;
-      scales[1][i] = next_[i].y;
-      scales[2][i] = next_[i].z;
-      scales[3][i] = next_[i].w;
+      scales[0][i] = next_[0][i].x;
+      scales[1][i] = next_[0][i].y;
+      scales[2][i] = next_[0][i].z;
+      scales[3][i] = next_[0][i].w;
+#pragma unroll
+      for (int j = 1; j < kAhead; ++j) next_[j - 1][i] = next_[j][i];
     }
-    ask();
+    ask(kAhead - 1);
   }
 
  private:
   static constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
   static_assert(kGroups * sizeof(float) == sizeof(float4));
 
-  __device__ void ask() {
+  __device__ void ask(int place) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      next_[i] = {};
+      next_[place][i] = {};
       if (rows_[i] != nullptr && next_block_ < blocks_) {
-        next_[i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + next_block_ * kBytes));
+        next_[place][i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + next_block_ * kBytes));
       }
     }
     ++next_block_;
@@ -134,7 +139,7 @@ class GroupScales {
   const std::byte* rows_[2];
   int blocks_;
   int next_block_;
-  float4 next_[2];
+  float4 next_[kAhead][2];
 };
 
 /// A thread's sums that it wants again much later: in memory, as there are no registers for them.
@@ -188,6 +193,8 @@ class Consumer {
   __device__ void run() {
     const Steps steps = steps_of_block(a_);
     const bool is_divided = K::kDivides && a_.tiling.split > 1;
+    bool waits = !K::kGrouped;  // what weights have is there before
+    if (!waits) wait_for_inputs();
     for_tiles<K>(a_, [&](Tile tile) {
       const int rows = ceil_div(tile.rows, kPartRows) * kPartRows;
       if (is_divided) {  // of the tile's rows, those that this block finishes
@@ -195,7 +202,10 @@ class Consumer {
         tile.first_row += before;
         tile.rows = min(K::kRows / 2, tile.rows - before);
       }
-      load_scales(tile);
+      load_channels(tile, steps);
+      if (waits) wait_for_inputs();
+      waits = false;
+      load_row_scales(tile);
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
@@ -218,14 +228,15 @@ class Consumer {
  private:
   using Out = typename K::Out;
   using Sums = typename K::Sum[K::kRows / 2];
+  using Scales = GroupScales<K::kRows <= 64 ? 2 : 1>;  // as registers have room
 
-  // Of this thread's two channels, and of the tile's rows: lane l has row 32 i + l in [i]. The
-  // products' time hides the loads'.
-  __device__ void load_scales(const Tile& tile) {
+  // Of this thread's two channels. The products' time hides the loads', but for the first groups'.
+  __device__ void load_channels(const Tile& tile, const Steps& steps) {
     const Destination& to = a_.product.to;
     const int warp = thread_ / kWarp;
     const int64_t before =  // channels of other experts
         K::kGrouped ? tile.expert * (K::kGated ? 2 : 1) * a_.product.outputs : 0;
+    const std::byte* rows[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t column = tile.first_output + group_ * K::kGroupOutputs +
@@ -233,13 +244,16 @@ class Consumer {
       const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
       const bool exists = column < a_.product.outputs;
       channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
-      if constexpr (K::kE4m3) {
-        weight_rows_[half] = exists ? static_cast<const std::byte*>(a_.product.weight) +
-                                          (before + channel) * a_.weight_row_bytes
-                                    : nullptr;
-      }
+      rows[half] = exists ? static_cast<const std::byte*>(a_.product.weight) +
+                                (before + channel) * a_.weight_row_bytes
+                          : nullptr;
       biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
+    if constexpr (K::kE4m3) group_scales_.begin(rows, a_.weight_row_bytes, steps.first);
+  }
+
+  // Of the tile's rows: lane l has row 32 i + l in [i].
+  __device__ void load_row_scales(const Tile& tile) {
     if constexpr (K::kScaledRows) {
 #pragma unroll
       for (int i = 0; i < K::kRows / kWarp; ++i) {
@@ -372,25 +386,24 @@ class Consumer {
     }
     constexpr bool kTwice = K::kRows <= 64;
     const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
-    GroupScales scales(weight_rows_, a_.weight_row_bytes, steps.first);
     ParkedSums<kRows / 2> first_half;
     Sums sums[kTwice ? 2 : 1] = {};
     if (!kTwice && group_ == 1) give_turn(0);
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
-      float of_groups[GroupScales::kGroups][2];
-      scales.take(of_groups);
+      float of_groups[Scales::kGroups][2];
+      group_scales_.take(of_groups);
       const bool begins = step == 0 || step == half;
       const bool is_last = step + 1 == steps.count;
       // A loop ends with no product on its way: the compiler would have each wait for the one
       // before.
       int before = kTwice ? begin_group<kRows>(sums[0]) : 0;
 #pragma unroll
-      for (int i = 0; i < GroupScales::kGroups; ++i) {
+      for (int i = 0; i < Scales::kGroups; ++i) {
         Sums& now = sums[kTwice ? i % 2 : 0];
         if constexpr (kTwice) {
           const int stage = before;
-          if (i + 1 < GroupScales::kGroups) {
+          if (i + 1 < Scales::kGroups) {
             before = begin_group<kRows>(sums[(i + 1) % 2]);
             wait_for_groups<1>();
           } else {
@@ -402,7 +415,7 @@ class Consumer {
           const int stage = begin_group<kRows>(now);
           wait_for_groups<0>();
           release(now, stage);
-          const bool ends = is_last && i + 1 == GroupScales::kGroups;
+          const bool ends = is_last && i + 1 == Scales::kGroups;
           if (group_ == 0 || !ends) give_turn(1 - group_);
         }
 #pragma unroll
@@ -685,7 +698,7 @@ class Consumer {
   Place at_;
   Place weights_at_;  // of packed weights
   float channel_scales_[2];
-  const std::byte* weight_rows_[2];  // of E4M3
+  Scales group_scales_;  // of E4M3
   float biases_[2];
   float row_scales_[K::kRows / kWarp];
 };

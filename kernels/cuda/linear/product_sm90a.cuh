@@ -206,7 +206,6 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
     }
   } else {
     take_registers<232>();
-    wait_for_inputs();
     Consumer<K>(a, maps, shared).run();
   }
 }
