@@ -388,6 +388,11 @@ void bench_command(const BenchOptions& options, const EngineOptions& engine) {
   check(options);
   std::optional<RandomModel> random;
   if (!options.shape.empty()) {
+    if (engine.link != nullptr) {  // the others open what this one does
+      throw UsageError(
+          "--shape: its weights are made in one process, and mpirun has started several; give a "
+          "model file (-m), or the devices of one process (--device cpu,cpu)");
+    }
     random.emplace(named_shape(options.shape, *format_from_name(options.dtype)), 1);
   }
   const ModelFile file =

@@ -184,6 +184,18 @@ TEST_F(RanksOnProcesses, RefuseStagesThatTheyDoNotMake) {
       << odd.err;
 }
 
+// Others could not open what one has made in memory.
+TEST_F(RanksOnProcesses, AreMeasuredOnModelFilesAlone) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const ProgramResult refused = run_program(on_processes(
+      2, {"faststream-bench", "--shape", "llama-tiny", "--device", "cpu", "--pipeline", "2"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_NE(refused.err.find("faststream-bench: --shape: its weights are made in one process"),
+            std::string::npos)
+      << refused.err;
+}
+
 class ReplicasOnProcesses : public RanksOnProcesses {
  protected:
   void SetUp() override {
