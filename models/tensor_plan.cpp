@@ -323,7 +323,7 @@ class Planner {
     const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
     if (!embedding.shared) {
       MatrixTraits traits = table;
-      traits.split = of_vocabulary();
+      traits.split = of_vocabulary(config_.vocab);
       if (config_.output.tied) traits.readers = TensorReaders::wanted;
       matrix(TensorKind::embedding, format, config_.vocab, config_.hidden, false, traits);
     }
@@ -714,12 +714,13 @@ class Planner {
     if (output.none || output.shared) return;
     if (!output.tied) {
       matrix(TensorKind::output, config_.output_format, config_.output_rows(), config_.hidden,
-             output.bias, {.readers = TensorReaders::wanted, .split = of_vocabulary()});
+             output.bias,
+             {.readers = TensorReaders::wanted, .split = of_vocabulary(config_.output_rows())});
     } else if (output.bias) {
       add({.id = bias_of(id(TensorKind::output)),
            .shape = {config_.vocab},
            .role = TensorRole::bias,
-           .split = of_vocabulary()});
+           .split = of_vocabulary(config_.output_rows())});
     }
   }
 
@@ -803,8 +804,8 @@ class Planner {
                                                                           : TensorReaders::all;
   }
 
-  [[nodiscard]] SplitRule of_vocabulary() const {
-    return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
+  static SplitRule of_vocabulary(int64_t rows) {
+    return {.by = SplitBy::vocabulary, .parts = {{{rows}}}};
   }
   static SplitRule of_heads(const SplitRule::Parts& parts) {
     return {.by = parts[0].extent > 0 ? SplitBy::head : SplitBy::none, .parts = parts};

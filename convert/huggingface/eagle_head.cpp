@@ -289,6 +289,17 @@ void take_unused(const fs::path& folder, const TensorParts& parts, SourceModel& 
   }
 }
 
+void check_are_there(const fs::path& folder, const TensorParts& parts, const SourceModel& model) {
+  for (const auto& [id, of_tensor] : parts) {
+    for (const TensorPart& part : of_tensor) {
+      if (part.source.empty() || model.weights.find(part.source) != nullptr) continue;
+      throw Error(folder.string() + ": has no tensor " +
+                  in_quotes(part.source.substr(std::strlen(kBase))) +
+                  ", which the head of EAGLE-3 that config.json describes needs");
+    }
+  }
+}
+
 void check_joined_states(const fs::path& folder, const ModelConfig& head,
                          const SourceModel& model) {
   const SourceTensor* fc = find_in_head(model, "fc.weight");
@@ -336,6 +347,7 @@ void add_eagle_head(const fs::path& folder, SourceModel& model) {
   set_formats(head, model.config.weight_format, model.config.embedding_format,
               model.config.output_format);
   TensorParts parts = parts_of(head, modules_of_head(head), model.weights);
+  check_are_there(folder, parts, model);
   take_unused(folder, parts, model);
   model.config.predictors = {std::move(head)};
   validate(model.config, folder.string());
