@@ -1,10 +1,7 @@
 #include "convert/huggingface/eagle_head.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <limits>
-#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -331,11 +328,11 @@ void add_eagle_head(const fs::path& folder, SourceModel& model) {
   }
   const JsonView view(whole, path.string());
   const auto nested = view.find(kNestedLayer);
-  static const json kNone = json::object();
+  static const json no_extras = json::object();
   const HeadConfig config{
       .whole = view,
       .layer = nested ? *nested : view,
-      .extras = view.find("eagle_config").value_or(JsonView(kNone, path.string()))};
+      .extras = view.find("eagle_config").value_or(JsonView(no_extras, path.string()))};
   refuse_other_speculators(config);
   check_head_sizes(config, model.config);
   leave_out_predictors(model);
