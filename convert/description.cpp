@@ -301,7 +301,17 @@ std::string predictor(const ModelConfig& predictor) {
   std::string text = label + ": " + what + "; ";
   text += layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn);
   if (!predictor.embedding.shared) text += "; an embedding of its own";
-  if (!predictor.output.shared) text += "; an output matrix of its own";
+  if (!predictor.output.shared) {
+    text += "; an output matrix of its own";
+    if (!predictor.output.tokens.empty()) {
+      text += ", of " + std::to_string(predictor.output.tokens.size()) + " tokens";
+    }
+  }
+  const std::vector<int64_t>& states = predictor.hidden_input->layer_states.after;
+  for (size_t n = 0; n < states.size(); ++n) {
+    text += (n == 0 ? "; reads the streams after " : ", ") + std::to_string(states[n]);
+  }
+  if (!states.empty()) text += " layers";
   return text + " (runs with --speculate mtp)";
 }
 

@@ -16,6 +16,7 @@
 
 #include "convert/calibration/imatrix.h"
 #include "convert/families/predictors.h"
+#include "convert/huggingface/eagle_head.h"
 #include "convert/kept_formats.h"
 #include "convert/quantized/held_formats.h"
 #include "convert/weights/tensor_factors.h"
@@ -238,6 +239,7 @@ nlohmann::json provenance_of(const SourceModel& source, const fs::path& path) {
   for (const MergedAdapter& adapter : source.adapters) {
     provenance["adapters"].push_back(adapter.name);
   }
+  if (!source.eagle.empty()) provenance["eagle"] = source.eagle;
   return provenance;
 }
 
@@ -251,6 +253,7 @@ void check_output(const ConvertOptions& options) {
 SourceModel open_source(const ConvertOptions& options) {
   SourceModel source = open_source_model(options.checkpoint, options.tokenizer, options.adapters);
   if (options.no_mtp) leave_out_predictors(source);
+  if (options.eagle) add_eagle_head(*options.eagle, source);
   validate(source.config, source.weights.name());  // whatever changed it since it was described
   return source;
 }
@@ -373,6 +376,7 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   report.left_out = source.left_out;
   report.adapters = source.adapters;
   report.predictors = source.predictors;
+  report.has_eagle = !source.eagle.empty();
   report.untaken_settings = source.untaken_settings;
   report.chat_template_fault = source.chat_template_fault;
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -394,8 +398,9 @@ void print_report(const ConvertReport& report, std::ostream& out) {
     text << "merged: " << to_text(adapter) << '\n';
   }
   if (!report.predictors.empty()) {
-    text << "kept to predict further tokens: " << to_text(report.predictors)
-         << " (--no-mtp leaves them out)\n";
+    text << (report.has_eagle ? "added" : "kept")
+         << " to predict further tokens: " << to_text(report.predictors)
+         << (report.has_eagle ? "\n" : " (--no-mtp leaves them out)\n");
   }
   if (!report.left_out.empty()) text << "left out: " << to_text(report.left_out) << '\n';
   if (!report.untaken_settings.empty()) {

@@ -41,6 +41,7 @@ struct ConvertOptions {
   std::optional<std::filesystem::path> imatrix = {};  ///< llama.cpp's file that says it instead
   std::vector<std::filesystem::path> adapters = {};   ///< folders, merged into the weights in turn
   bool no_mtp = false;                                ///< leave out what predicts further tokens
+  std::optional<std::filesystem::path> eagle = {};    ///< the folder of a head that does instead
   bool force = false;                                 ///< overwrite `output`
   bool show_progress = false;                         ///< on a terminal
   int threads = 1;
@@ -76,6 +77,7 @@ struct ConvertReport {
   std::vector<LeftOut> left_out;        ///< of the checkpoint
   std::vector<MergedAdapter> adapters;  ///< in the order in which they were merged
   std::vector<LeftOut> predictors;      ///< kept, which predict further tokens
+  bool has_eagle = false;               ///< they are a head of EAGLE-3
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };

@@ -131,6 +131,7 @@ struct SourceModel {
   std::vector<LeftOut> left_out;         ///< other models beside the one that is converted
   std::vector<MergedAdapter> adapters = {};
   std::vector<LeftOut> predictors = {};  ///< tensors of config.predictors, by what they begin with
+  std::string eagle = {};  ///< the name of their folder where they are a head of EAGLE-3
   /// Of generation: what the checkpoint recommends and the model file will not say.
   std::vector<std::string> untaken_settings = {};
   SourceFiles files;  ///< all that were read

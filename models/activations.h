@@ -60,6 +60,8 @@ struct Activations {
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
   Matrix hidden_input;          ///< [tokens, hidden] f32: of a predictor, what it is given
   Matrix kept_hidden;           ///< [kMostKeptHidden, hidden] f32: likewise, for later
+  Matrix joined_states;         ///< [tokens, n hidden]: likewise, of n layers, normalized
+  Matrix layer_states;          ///< [tokens, n hidden] f32: of a decoder, for its predictor
   Matrix beside_hidden;         ///< [tokens, 2 hidden]: the embedding, then that, normalized
   Matrix beside_embedding;      ///< [tokens, 2 hidden] f32: the stream, then the embedding
   Matrix normed_wide;           ///< [tokens, 2 hidden]: of these
@@ -117,6 +119,9 @@ struct Activations {
     shape(hidden_input, DType::f32, tokens, of_hidden_input);
     shape(kept_hidden, DType::f32, kMostKeptHidden, of_hidden_input);
     shape(beside_hidden, act, tokens, 2 * of_hidden_input);
+    const int64_t n_read = config.hidden_input ? config.hidden_input->layer_states.count() : 0;
+    shape(joined_states, act, tokens, n_read * hidden);
+    shape(layer_states, DType::f32, tokens, states_for_predictors(config).count() * hidden);
     const int64_t of_aside = hidden_if([](const LayerConfig& l) { return l.aside.has_value(); });
     shape(beside_embedding, DType::f32, tokens, 2 * of_aside);
     shape(normed_wide, act, tokens, 2 * of_aside);

@@ -225,6 +225,12 @@ std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t 
   return std::nullopt;
 }
 
+bool read_last_states(const ModelConfig& config) {
+  if (config.predictors.empty()) return false;
+  const LayerStatesConfig states = states_for_predictors(config);
+  return !states || states.after.back() == config.n_layers();
+}
+
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
   ModelConfig own = config.predictors.at(predictor);
   if (own.embedding.shared) own.embedding_format = config.embedding_format;
@@ -335,6 +341,7 @@ class Checker {
   std::string part_;
 };
 
+constexpr int64_t kMostLayerStates = 16;
 constexpr double kLargest = 1e12;  // of factors and frequencies
 
 void check_rope(const RopeConfig& rope, std::string_view where) {
@@ -757,6 +764,59 @@ void check_encoder(const ModelConfig& encoder, const ModelConfig& decoder, std::
   }
 }
 
+void check_layer_states(const LayerStatesConfig& states, const ModelConfig& decoder,
+                        const Checker& check) {
+  check.norm("the norm of layers' states", states.norm);
+  if (!states) {
+    if (states != LayerStatesConfig{}) check.fail("no layer's states are read, but they have more");
+    return;
+  }
+  check.count("the number of layers' states", states.count(), kMostLayerStates);
+  for (size_t n = 0; n < states.after.size(); ++n) {
+    check.count("layers before a state", states.after[n], decoder.n_layers(),
+                n == 0 ? 0 : states.after[n - 1] + 1);
+  }
+  if (states.norm_of_each && !states.norm) check.fail("layers' states have no norm each");
+  if (decoder.predictors.size() > 1) check.fail("it is not alone, but reads layers' states");
+}
+
+// Of those whose first mixer reads the embedding and the hidden state side by side.
+void check_side_by_side(const ModelConfig& predictor, const Checker& check) {
+  const HiddenInputConfig& input = *predictor.hidden_input;
+  if (input.normed_stream && !(input.side_by_side && input.norm)) {
+    check.fail("its layers' input is a norm that it has not");
+  }
+  if (!input.side_by_side) return;
+  if (predictor.layers.empty() || predictor.layers.front() >= predictor.layer_kinds.size()) return;
+  const LayerConfig& first = predictor.layer(0);
+  const size_t kind = predictor.layers.front();
+  if (std::ranges::count(predictor.layers, kind) > 1) {
+    check.fail("its first layer reads two inputs side by side, which no other of its kind does");
+  }
+  const bool is_plain = first.mixers.size() == 1 && first.find<AttentionConfig>() != nullptr &&
+                        !first.parallel && !first.laurel && !first.aside;
+  if (!is_plain || first.mixer_norms.before) {
+    check.fail("what reads two inputs side by side is attention alone, without a norm before");
+  }
+}
+
+// Tokens of which the output matrix has rows.
+void check_output_tokens(const ModelConfig& predictor, const Checker& check) {
+  const OutputConfig& output = predictor.output;
+  if (output.tokens.empty()) return;
+  if (output.shared || output.tied || output.none) {
+    check.fail("rows of the output matrix are some tokens', but it has none of its own");
+  }
+  std::vector<bool> has_row(static_cast<size_t>(predictor.vocab));
+  for (const int32_t token : output.tokens) {
+    check.count("a token of the output matrix", token, predictor.vocab - 1, 0);
+    if (has_row[static_cast<size_t>(token)]) {
+      check.fail("two rows of the output matrix are those of token " + std::to_string(token));
+    }
+    has_row[static_cast<size_t>(token)] = true;
+  }
+}
+
 // A predictor is a decoder that begins with another one's hidden states.
 void check_predictor(const ModelConfig& predictor, const ModelConfig& decoder,
                      std::string_view where) {
@@ -778,7 +838,11 @@ void check_predictor(const ModelConfig& predictor, const ModelConfig& decoder,
   if (predictor.output.shared && (predictor.output.tied || predictor.output.bias)) {
     check.fail("its output matrix is the decoder's, but something else is said of it");
   }
+  check_layer_states(predictor.hidden_input->layer_states, decoder, check);
+  check_side_by_side(predictor, check);
+  check_output_tokens(predictor, check);
   ModelConfig alone = predictor;
+  alone.output.tokens.clear();
   alone.embedding.shared = alone.output.shared = false;
   alone.hidden_input.reset();
   validate(alone, std::string(where) + ": predictor");
@@ -890,6 +954,7 @@ void validate(const ModelConfig& config, std::string_view where) {
   if (config.embedding.shared) check.fail("the embedding is shared with no decoder");
   if (output.shared) check.fail("the output matrix is shared with no decoder");
   if (config.hidden_input) check.fail("hidden states are of no decoder");
+  if (!output.tokens.empty()) check.fail("a decoder's output matrix has a row for each token");
   check.count("the number of predictors", static_cast<int64_t>(config.predictors.size()),
               kMaxPredictors, 0);
   for (const ModelConfig& predictor : config.predictors) check_predictor(predictor, config, where);

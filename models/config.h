@@ -475,6 +475,20 @@ struct EmbeddingConfig {
   bool operator==(const EmbeddingConfig&) const = default;
 };
 
+/// What of a decoder's stream a predictor reads in place of its last hidden state (EAGLE-3,
+/// arXiv:2503.01840): P [s_1, .., s_n] + b, s_i the stream after so many layers, P a matrix
+/// [hidden, n · hidden].
+struct LayerStatesConfig {
+  std::vector<int64_t> after = {};  ///< ascending; 0: the embedding. Empty: there are none
+  NormConfig norm = {};             ///< of all side by side, [n · hidden]
+  bool norm_of_each = false;        ///< of each by itself, with its part of the weights
+  bool bias = false;
+
+  [[nodiscard]] explicit operator bool() const { return !after.empty(); }
+  [[nodiscard]] int64_t count() const { return static_cast<int64_t>(after.size()); }
+  bool operator==(const LayerStatesConfig&) const = default;
+};
+
 /// What a predictor of further tokens (arXiv:2404.19737, arXiv:2412.19437) reads beside embeddings.
 /// Its layers' input is P [e, h]: e the embedding of the token after the one that h belongs to,
 /// with the embedding's norm, h a hidden state, with this norm, P a matrix [hidden, 2 · hidden].
@@ -482,6 +496,13 @@ struct HiddenInputConfig {
   NormConfig norm;
   /// h is what the output's norm reads; else what that norm gives.
   bool before_output_norm = false;
+  /// Of the decoder's tokens h is this; of those that the predictor drew it is its own hidden
+  /// state.
+  LayerStatesConfig layer_states = {};
+  /// There is no P: the layers' input is h as it is, and the first one's mixer, attention, reads
+  /// [e, norm(h)], twice the hidden size.
+  bool side_by_side = false;
+  bool normed_stream = false;  ///< that input is norm(h)
   bool operator==(const HiddenInputConfig&) const = default;
 };
 
@@ -534,6 +555,9 @@ struct OutputConfig {
   bool shared = false;  ///< of a predictor: the matrix is the decoder's, and whether it has a bias
   bool tied = false;    ///< the output matrix is the embedding table
   bool bias = false;
+  /// Of a predictor: the token of each row of the matrix, where not all have one; empty: row t is
+  /// token t's.
+  std::vector<int32_t> tokens = {};
   float soft_cap = 0;      ///< logits = cap · tanh(logits / cap); 0: none
   DenseConfig dense = {};  ///< between the norm and the output matrix, as wide as hidden states
   bool operator==(const OutputConfig&) const = default;
@@ -619,6 +643,14 @@ struct ModelConfig {
   [[nodiscard]] int64_t vector_size() const {
     return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;
   }
+  /// Rows of the output matrix: logits of a token.
+  [[nodiscard]] int64_t output_rows() const {
+    return output.tokens.empty() ? vocab : static_cast<int64_t>(output.tokens.size());
+  }
+  /// Elements that the mixers of a layer read of each token.
+  [[nodiscard]] int64_t mixer_input(int64_t layer) const {
+    return hidden_input && hidden_input->side_by_side && layer == 0 ? 2 * hidden : hidden;
+  }
   /// Ids of a prompt's tokens are below this: the encoder reads it, if there is one.
   [[nodiscard]] int64_t prompt_vocab() const { return encoder ? encoder->vocab : vocab; }
   [[nodiscard]] int64_t n_layers() const { return static_cast<int64_t>(layers.size()); }
@@ -640,6 +672,13 @@ inline ModelConfig without_predictors(ModelConfig config) {
   config.predictors.clear();
   return config;
 }
+/// What predictors read of a decoder's layers; empty: its last hidden states, or there are none.
+inline LayerStatesConfig states_for_predictors(const ModelConfig& config) {
+  if (config.predictors.empty() || !config.predictors.front().hidden_input) return {};
+  return config.predictors.front().hidden_input->layer_states;
+}
+/// Whether they read what is after the last layer.
+bool read_last_states(const ModelConfig& config);
 /// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats.
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
 

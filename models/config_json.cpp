@@ -296,9 +296,20 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const LayerStatesConfig* /*of*/) {
+  visit("after", &LayerStatesConfig::after);
+  visit("norm", &LayerStatesConfig::norm);
+  visit("norm_of_each", &LayerStatesConfig::norm_of_each);
+  visit("bias", &LayerStatesConfig::bias);
+}
+
+template <typename Visit>
 void members(Visit visit, const HiddenInputConfig* /*of*/) {
   visit("norm", &HiddenInputConfig::norm);
   visit("before_output_norm", &HiddenInputConfig::before_output_norm);
+  visit("layer_states", &HiddenInputConfig::layer_states);
+  visit("side_by_side", &HiddenInputConfig::side_by_side);
+  visit("normed_stream", &HiddenInputConfig::normed_stream);
 }
 
 template <typename Visit>
@@ -326,6 +337,7 @@ void members(Visit visit, const OutputConfig* /*of*/) {
   visit("shared", &OutputConfig::shared);
   visit("tied", &OutputConfig::tied);
   visit("bias", &OutputConfig::bias);
+  visit("tokens", &OutputConfig::tokens);
   visit("soft_cap", &OutputConfig::soft_cap);
   visit("dense", &OutputConfig::dense);
 }

@@ -37,7 +37,11 @@ class Decoder : public Model {
 
   Decoder(const ModelConfig& config, DecoderWeights weights, Backend& backend,
           const BatchLimits& limits)
-      : config_(config), backend_(backend), weights_(std::move(weights)), tables_(backend) {
+      : config_(config),
+        backend_(backend),
+        weights_(std::move(weights)),
+        tables_(backend),
+        states_for_predictors_(states_for_predictors(config).after) {
     const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -70,6 +74,8 @@ class Decoder : public Model {
         batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
     hidden_states_ =
         keeps_states() ? Stream(backend_, activations_, batch.n_tokens).rows() : last.rows();
+    layer_states_ = activations_.layer_states.first_rows(batch.n_tokens);
+    if (keeps_states()) keep_layer_state(config_.n_layers(), hidden_states_);
     return product_of(last);
   }
 
@@ -119,6 +125,24 @@ class Decoder : public Model {
 
   [[nodiscard]] Matrix hidden_states() const override { return hidden_states_; }
   [[nodiscard]] const Norm& output_norm() const override { return weights_.output_norm; }
+  [[nodiscard]] Matrix layer_states() const override { return layer_states_; }
+
+  void join_layer_states(const Matrix& states, const Matrix& to) override {
+    const HiddenInputWeights& weights = weights_.hidden_input;
+    const Matrix joined = rows_of(activations_.joined_states, states);
+    if (config_.hidden_input->layer_states.norm_of_each) {
+      for (int64_t at = 0; at < states.cols; at += config_.hidden) {
+        backend_.norm(states.columns(at, config_.hidden), part_of(weights.states_norm, at),
+                      OutputMode::store, joined.columns(at, config_.hidden));
+      }
+    } else {
+      backend_.norm(states, weights.states_norm, OutputMode::store, joined);
+    }
+    Input input{.x = joined};
+    backend_.linear(input, weights.states_projection.weight,
+                    {.bias = weights.states_projection.bias}, to);
+  }
+
   [[nodiscard]] Matrix hidden_input() const override { return activations_.hidden_input; }
   [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
 
@@ -140,8 +164,24 @@ class Decoder : public Model {
   }
 
  private:
-  // Predictors read the states of all tokens.
-  [[nodiscard]] bool keeps_states() const { return !config_.predictors.empty(); }
+  // Predictors read the last states of all tokens.
+  [[nodiscard]] bool keeps_states() const { return read_last_states(config_); }
+
+  // What predictors read of the stream after so many layers.
+  void keep_layer_state(int64_t n_layers, const Matrix& rows) {
+    const auto found = std::ranges::find(states_for_predictors_, n_layers);
+    if (found == states_for_predictors_.end()) return;
+    const int64_t at = (found - states_for_predictors_.begin()) * config_.hidden;
+    backend_.norm(rows, {}, OutputMode::store,
+                  rows_of(activations_.layer_states, rows).columns(at, config_.hidden));
+  }
+
+  // With weights from that element on.
+  static Norm part_of(Norm norm, int64_t first) {
+    if (norm.weight != nullptr) norm.weight += first;
+    if (norm.bias != nullptr) norm.bias += first;
+    return norm;
+  }
 
   // Of the stream after the last layer.
   LogitProduct product_of(const Stream& last) {
@@ -187,11 +227,15 @@ class Decoder : public Model {
       const LayerConfig& layer = config_.layer(n);
       const LayerWeights& weights = weights_.layers[static_cast<size_t>(n - first)];
 
+      keep_layer_state(n, stream.rows());
       altup.predict(weights.altup, stream);
       // Parallel branches, and mixers, all read what the layer begins with, and a laurel what
       // mixers read.
       const bool is_shared = layer.parallel || layer.mixers.size() > 1;
       Input input = stream.before(weights.mixer_norms.before, activations_.normed, is_shared);
+      if (config_.mixer_input(n) != config_.hidden) {
+        input = {.x = rows_of(activations_.beside_hidden, stream.rows())};
+      }
       if (layer.aside) input.x = with_aside(pass, *layer.aside, *weights.aside, stream.rows());
       if (is_shared || layer.laurel) normalize(backend_, input);
       Input ffn_input = input;
@@ -241,7 +285,7 @@ class Decoder : public Model {
   void begin(const BatchView& batch, Stream& stream) {
     backend_.embed(batch, weights_.embedding, stream.rows());
     stream.normalize(weights_.embedding_norm);
-    if (weights_.hidden_input) join_hidden(stream);
+    if (config_.hidden_input) join_hidden(stream);
   }
 
   // The last layer's feed-forward, of all tokens.
@@ -254,13 +298,20 @@ class Decoder : public Model {
 
   // Makes of embeddings what a predictor's layers read.
   void join_hidden(Stream& stream) {
+    const HiddenInputConfig& config = *config_.hidden_input;
+    const HiddenInputWeights& weights = weights_.hidden_input;
     const Matrix& rows = stream.rows();
+    const Matrix hidden = rows_of(activations_.hidden_input, rows);
     const Matrix both = rows_of(activations_.beside_hidden, rows);
     backend_.norm(rows, {}, OutputMode::store, both.columns(0, config_.hidden));
-    backend_.norm(rows_of(activations_.hidden_input, rows), weights_.hidden_input.norm,
-                  OutputMode::store, both.columns(config_.hidden, config_.hidden));
-    Input input{.x = both};
-    backend_.linear(input, weights_.hidden_input.projection.weight, {}, rows);
+    backend_.norm(hidden, weights.norm, OutputMode::store,
+                  both.columns(config_.hidden, config_.hidden));
+    if (config.side_by_side) {
+      backend_.norm(hidden, config.normed_stream ? weights.norm : Norm{}, OutputMode::store, rows);
+    } else {
+      Input input{.x = both};
+      backend_.linear(input, weights.projection.weight, {}, rows);
+    }
     stream.is_changed();
   }
 
@@ -296,7 +347,9 @@ class Decoder : public Model {
   Tables tables_;
   std::vector<Rope> ropes_;
   std::unique_ptr<Decoder> encoder_;
-  Matrix hidden_states_;  // of the last pass
+  std::vector<int64_t> states_for_predictors_;
+  Matrix hidden_states_;  // these two: of the last pass
+  Matrix layer_states_;
 };
 
 // Those that rows are multiplied with are among them: where adapters change gates, these and what
@@ -327,7 +380,7 @@ std::vector<ProductBound> products(const ModelConfig& config, const BatchLimits&
     const ModelConfig& stack = stack_of(config, plan.id);
     const RouterConfig router =
         plan.experts > 0 ? stack.layer(plan.id.n).experts->router : RouterConfig{};
-    const bool keeps_states = !config.predictors.empty() && is_of_layers(plan.id.kind);
+    const bool keeps_states = read_last_states(config) && is_of_layers(plan.id.kind);
     const bool is_of_wanted = plan.readers == TensorReaders::wanted && !keeps_states;
     const int64_t rows = is_of_wanted ? limits.max_logits : limits.max_tokens;
     const TensorId of_bias =
@@ -390,7 +443,7 @@ StepBounds step_bounds(const ModelConfig& config, const BatchLimits& limits, int
       .sequences = sequences,
       .logits = limits.max_logits,
       .context = context,
-      .vocab = config.vocab,
+      .vocab = config.output_rows(),
       .n_heads = n_heads,
       .n_kv_heads = n_kv_heads,
       .head_dim = head_dim,

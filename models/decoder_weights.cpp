@@ -40,8 +40,10 @@ class Finder {
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
     if (config_.hidden_input) {
-      weights.hidden_input = {norm(hidden_norm, config_.hidden_input->norm),
-                              linear(hidden_projection)};
+      const HiddenInputConfig& input = *config_.hidden_input;
+      weights.hidden_input = {norm(hidden_norm, input.norm), linear(hidden_projection),
+                              norm(layer_states_norm, input.layer_states.norm),
+                              linear(layer_states_projection)};
     }
     weights.layer_inputs = {.embedding = {.table = linear(layer_inputs).weight,
                                           .multiplier = config_.layer_inputs.multiplier},

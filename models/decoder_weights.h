@@ -119,9 +119,9 @@ struct LayerInputsWeights {
 /// Of HiddenInputConfig.
 struct HiddenInputWeights {
   Norm norm;
-  Linear projection;
-
-  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(projection); }
+  Linear projection;  ///< none where both stand side by side
+  Norm states_norm;   ///< these two: of LayerStatesConfig
+  Linear states_projection;
 };
 
 /// Of AltUpConfig: what makes the other streams, and the stream of them at last.

@@ -61,10 +61,17 @@ class Model {
   virtual void read_sources(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 
   /// What predictors read of the last forward(): hidden states as output_norm() reads them, [rows,
-  /// hidden] f32 in the model's memory until the next pass. Of a description with predictors those
-  /// of all tokens, of others those whose logits were wanted.
+  /// hidden] f32 in the model's memory until the next pass. Of a description whose predictors read
+  /// what is after the last layer those of all tokens, of others those whose logits were wanted.
   [[nodiscard]] virtual Matrix hidden_states() const = 0;
   [[nodiscard]] virtual const Norm& output_norm() const = 0;
+  /// Of a description whose predictors read them (LayerStatesConfig): the states of all tokens of
+  /// the last forward(), those of a token side by side. [n_tokens, n · hidden] f32 likewise;
+  /// without columns where there are none.
+  [[nodiscard]] virtual Matrix layer_states() const = 0;
+  /// Of a predictor: to [rows, hidden] f32 = what it reads, made of rows of its decoder's
+  /// layer_states().
+  virtual void join_layer_states(const Matrix& states, const Matrix& to) = 0;
   /// Of a predictor: memory for what the next forward() reads of each token beside it. [max_tokens,
   /// hidden] f32.
   [[nodiscard]] virtual Matrix hidden_input() const = 0;

@@ -28,6 +28,10 @@ std::string_view kind_name(TensorKind kind) {
       return "hidden_norm";
     case TensorKind::hidden_projection:
       return "hidden_projection";
+    case TensorKind::layer_states_norm:
+      return "layer_states_norm";
+    case TensorKind::layer_states_projection:
+      return "layer_states_projection";
     case TensorKind::altup_in:
       return "altup_in";
     case TensorKind::altup_norm:
@@ -203,6 +207,7 @@ bool takes_format(TensorKind kind) {
   using enum TensorKind;
   constexpr std::array kKinds = {layer_inputs_projection,
                                  hidden_projection,
+                                 layer_states_projection,
                                  altup_in,
                                  altup_out,
                                  aside_qkv,
@@ -298,11 +303,7 @@ class Planner {
   void before_layers() {
     embedding();
     if (config_.layer_inputs) layer_inputs(config_.layer_inputs);
-    if (config_.hidden_input) {
-      norm(TensorKind::hidden_norm, config_.hidden_input->norm);
-      matrix(TensorKind::hidden_projection, config_.weight_format, config_.hidden,
-             2 * config_.hidden, false, {});
-    }
+    if (config_.hidden_input) hidden_input(*config_.hidden_input);
     if (config_.altup) altup_projection(TensorKind::altup_in, {});
   }
 
@@ -322,7 +323,7 @@ class Planner {
     const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
     if (!embedding.shared) {
       MatrixTraits traits = table;
-      traits.split = of_vocabulary();
+      traits.split = of_vocabulary(config_.vocab);
       if (config_.output.tied) traits.readers = TensorReaders::wanted;
       matrix(TensorKind::embedding, format, config_.vocab, config_.hidden, false, traits);
     }
@@ -333,6 +334,20 @@ class Planner {
       matrix(TensorKind::segments, format, embedding.segments, config_.hidden, false, table);
     }
     norm(TensorKind::embedding_norm, embedding.norm);
+  }
+
+  void hidden_input(const HiddenInputConfig& input) {
+    norm(TensorKind::hidden_norm, input.norm);
+    if (!input.side_by_side) {
+      matrix(TensorKind::hidden_projection, config_.weight_format, config_.hidden,
+             2 * config_.hidden, false, {});
+    }
+    const LayerStatesConfig& states = input.layer_states;
+    if (!states) return;
+    const int64_t columns = states.count() * config_.hidden;
+    norm(TensorKind::layer_states_norm, states.norm, columns);
+    matrix(TensorKind::layer_states_projection, config_.weight_format, config_.hidden, columns,
+           states.bias, {});
   }
 
   void layer_inputs(const LayerInputsConfig& inputs) {
@@ -423,8 +438,8 @@ class Planner {
     }
     if (attention.output_gate) parts[n_parts] = sums(units, attention);
     qkv.split = of_heads(parts);
-    matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(), config_.hidden,
-           attention.qkv_bias, qkv);
+    matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(),
+           config_.mixer_input(n_), attention.qkv_bias, qkv);
     norm(TensorKind::attention_q_norm, attention.qk_norm_as, attention.q_dim(),
          of_heads({queries(units, attention)}));
     if (!attention.kv_of) {
@@ -697,13 +712,14 @@ class Planner {
     const OutputConfig& output = config_.output;
     if (output.none || output.shared) return;
     if (!output.tied) {
-      matrix(TensorKind::output, config_.output_format, config_.vocab, config_.hidden, output.bias,
-             {.readers = TensorReaders::wanted, .split = of_vocabulary()});
+      matrix(TensorKind::output, config_.output_format, config_.output_rows(), config_.hidden,
+             output.bias,
+             {.readers = TensorReaders::wanted, .split = of_vocabulary(config_.output_rows())});
     } else if (output.bias) {
       add({.id = bias_of(id(TensorKind::output)),
            .shape = {config_.vocab},
            .role = TensorRole::bias,
-           .split = of_vocabulary()});
+           .split = of_vocabulary(config_.output_rows())});
     }
   }
 
@@ -787,8 +803,8 @@ class Planner {
                                                                           : TensorReaders::all;
   }
 
-  [[nodiscard]] SplitRule of_vocabulary() const {
-    return {.by = SplitBy::vocabulary, .parts = {{{config_.vocab}}}};
+  static SplitRule of_vocabulary(int64_t rows) {
+    return {.by = SplitBy::vocabulary, .parts = {{{rows}}}};
   }
   static SplitRule of_heads(const SplitRule::Parts& parts) {
     return {.by = parts[0].extent > 0 ? SplitBy::head : SplitBy::none, .parts = parts};

@@ -28,6 +28,8 @@ enum class TensorKind : uint8_t {
   layer_inputs_norm,
   hidden_norm,
   hidden_projection,
+  layer_states_norm,
+  layer_states_projection,
   altup_in,
   altup_norm,  // of each layer, from here on
   altup_gates,
@@ -318,6 +320,9 @@ struct TensorPlan {
 ///   hidden_norm                       [hidden]              of a predictor
 ///   hidden_projection                 [hidden, 2 hidden]    likewise: columns of the embedding,
 ///                                                           then of the hidden state
+///                                                           unless it stands beside that
+///   layer_states_norm                 [n hidden]            likewise: of n layers' states
+///   layer_states_projection           [hidden, n hidden]
 ///   altup_in                          [(streams - 1) hidden, hidden]
 ///   layers.N.altup_norm               [hidden]
 ///   layers.N.altup_gates             [streams, hidden]     f32
@@ -401,7 +406,8 @@ struct TensorPlan {
 ///   output_norm                       [hidden]
 ///   dense.N                           [size, size before]   f32, of pooling or before the output
 ///   dense.N_norm                      [size]
-///   output                            [vocab, hidden]       unless tied or none
+///   output                            [vocab, hidden]       unless tied or none; of a predictor
+///                                                           rows of output.tokens alone
 ///
 /// and then those of the encoder, whose names begin with "encoder.", and those of predictors, last
 /// of all, as most runs leave them in the file: "predictors.N.". X.scales follows a matrix whose

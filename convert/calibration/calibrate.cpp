@@ -38,6 +38,7 @@ std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
   plain.pooling = conversion.pooling;
   plain.normalize = conversion.normalize;
   plain.no_mtp = true;  // nothing computes with them
+  plain.eagle.reset();
   plain.output = folder.path() / "measured.bin";
   plain.threads = calibration.threads;
   plain.show_progress = calibration.show_progress;

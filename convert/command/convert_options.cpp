@@ -18,6 +18,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.keep_output = options.keep_output;
   conversion.keep = options.keep;
   conversion.no_mtp = options.no_mtp;
+  if (!options.eagle.empty()) conversion.eagle = options.eagle;
   conversion.adapters.assign(options.adapters.begin(), options.adapters.end());
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
@@ -96,9 +97,17 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
           ->needs("--lora")
           ->check(named_file())
           ->type_name("MODEL");
-  app.add_flag("--no-mtp", options.no_mtp,
-               "Leave out the heads that predict further tokens (multi-token prediction), which "
-               "faststream-run --speculate mtp uses");
+  CLI::Option* no_mtp = app.add_flag(
+      "--no-mtp", options.no_mtp,
+      "Leave out the heads that predict further tokens (multi-token prediction), which "
+      "faststream-run --speculate mtp uses");
+  app.add_option("--eagle", options.eagle,
+                 "The folder of a head of EAGLE-3 (config.json, *.safetensors or "
+                 "pytorch_model.bin) that was trained for the checkpoint: it is put into the model "
+                 "file in place of other heads, for faststream-run --speculate mtp")
+      ->excludes(no_mtp)
+      ->check(named_file())
+      ->type_name("DIR");
   app.add_option(
          "--activation-bits", options.activation_bits,
          "With --dtype int8: bits of what matrices are multiplied with, 8 (faster) or 16 "
@@ -141,8 +150,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(whole_number(1, 1024))
       ->type_name("N");
   for (const char* of_models :
-       {"--dtype", "--keep-output", "--keep", "--no-mtp", "--activation-bits", "--calibrate",
-        "--imatrix", "--pooling", "--normalize"}) {
+       {"--dtype", "--keep-output", "--keep", "--no-mtp", "--eagle", "--activation-bits",
+        "--calibrate", "--imatrix", "--pooling", "--normalize"}) {
     adapter_for->excludes(app.get_option(of_models));
   }
   const std::vector<CLI::Option*> of_conversions = app.get_options();
@@ -150,8 +159,8 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --activation-bits "
-             "and --tokenizer")
+             "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --eagle, "
+             "--activation-bits and --tokenizer")
           ->type_name("PATH");
   for (const char* name : {"CHECKPOINT", "--output", "--adapter-for", "--calibrate", "--force",
                            "--quiet", "--threads"}) {

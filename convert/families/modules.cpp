@@ -47,6 +47,10 @@ class PartsMaker {
         return {base_norm(m.hidden_norm)};
       case hidden_projection:
         return {matrix(base_ + m.hidden_projection, hidden, 2 * hidden)};
+      case layer_states_norm:
+        return layer_states_norms();
+      case layer_states_projection:
+        return {matrix(base_ + m.layer_states_projection, hidden, layer_states_dim())};
       case altup_in:
         return of_other_streams(m.altup_in);
       case altup_norm:
@@ -214,6 +218,18 @@ class PartsMaker {
   }
 
  private:
+  [[nodiscard]] int64_t layer_states_dim() const {
+    return config_.hidden_input->layer_states.count() * config_.hidden;
+  }
+  [[nodiscard]] Parts layer_states_norms() const {
+    Parts parts;
+    const auto n_norms = static_cast<int64_t>(modules_.layer_states_norms.size());
+    for (const std::string& module : modules_.layer_states_norms) {
+      parts.push_back(norm(base_ + module, layer_states_dim() / n_norms));
+    }
+    return parts;
+  }
+
   [[nodiscard]] Parts layer_inputs_table() const {
     const int64_t rows =
         modules_.layer_inputs_rows > 0 ? modules_.layer_inputs_rows : config_.vocab;
@@ -431,7 +447,7 @@ class PartsMaker {
   [[nodiscard]] TensorPart output_matrix() const {
     const std::string& module =
         config_.output.tied && !is_bias_ ? base_ + modules_.embedding : modules_.output;
-    TensorPart part = matrix(module, config_.vocab, config_.hidden);
+    TensorPart part = matrix(module, config_.output_rows(), config_.hidden);
     part.unit_rows = modules_.unit_output && !is_bias_;
     return part;
   }
@@ -487,6 +503,7 @@ class PartsMaker {
     const bool by_kv_head =
         modules_.qkv.size() == 1 && modules_.joined_qkv == JoinedQkv::by_kv_head;
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
+    const int64_t inputs = config_.mixer_input(target_.n);
     Parts parts = gated_queries() ? halves_of_query_heads(0) : Parts{};
     int64_t before = 0;  // rows of a block that stand before those of this kind
     const size_t kinds = attention.kv_of ? 1 : rows.size();
@@ -495,12 +512,12 @@ class PartsMaker {
       for (int64_t block = 0; block < blocks; ++block) {
         TensorPart part;
         if (modules_.qkv.size() == 1) {
-          part = product(modules_.qkv[0], attention.qkv_dim(), config_.hidden);
+          part = product(modules_.qkv[0], attention.qkv_dim(), inputs);
           part.first_row = block * (attention.qkv_dim() / blocks) + before;
           part.n_rows = n_rows;
         } else {
           const bool is_key = kind == 2 && modules_.keys_as_values.contains(target_.n);
-          part = product(modules_.qkv[is_key ? 1 : kind], n_rows, config_.hidden);
+          part = product(modules_.qkv[is_key ? 1 : kind], n_rows, inputs);
         }
         if (kind < 2) part.pairs = pairs();
         if (kind == 2) part.scale = modules_.value_scale;

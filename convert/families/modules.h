@@ -58,6 +58,8 @@ struct Modules {
   std::string altup_out = {};
   std::string hidden_norm = {};  ///< these two: of HiddenInputConfig
   std::string hidden_projection = {};
+  std::vector<std::string> layer_states_norms = {};  ///< these two: of LayerStatesConfig
+  std::string layer_states_projection = {};
   std::string layers = "layers.";  ///< the number and a dot follow
   /// The numbers that the checkpoint has for a layer's mixer and its feed-forward, where they are
   /// layers of their own there; empty: the layer's.

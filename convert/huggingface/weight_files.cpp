@@ -51,10 +51,10 @@ std::set<std::string> shards_of(const fs::path& index, SourceFiles& files) {
 }
 
 // Whether there are such files.
-bool add_weight_files(const WeightFiles& format, const fs::path& folder, SourceFiles& files,
-                      Checkpoint& checkpoint) {
+bool add_files_of(const WeightFiles& format, const fs::path& folder, SourceFiles& files,
+                  const std::string& prefix, Checkpoint& checkpoint) {
   if (fs::exists(folder / format.file)) {
-    format.add(checkpoint, folder / format.file, files, "");
+    format.add(checkpoint, folder / format.file, files, prefix);
     return true;
   }
   if (!fs::exists(folder / format.index)) return false;
@@ -63,25 +63,31 @@ bool add_weight_files(const WeightFiles& format, const fs::path& folder, SourceF
       throw Error((folder / name).string() + ": is missing, although " + std::string(format.index) +
                   " names it; download it");
     }
-    format.add(checkpoint, folder / name, files, "");
+    format.add(checkpoint, folder / name, files, prefix);
   }
   return true;
 }
 
 }  // namespace
 
-Checkpoint open_weight_files(const fs::path& folder, SourceFiles& files) {
-  Checkpoint checkpoint(folder.string());
-  if (add_weight_files(kSafetensors, folder, files, checkpoint)) return checkpoint;
+void add_weight_files(const fs::path& folder, SourceFiles& files, const std::string& prefix,
+                      Checkpoint& checkpoint) {
+  if (add_files_of(kSafetensors, folder, files, prefix, checkpoint)) return;
   std::set<fs::path> paths;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() == ".safetensors") paths.insert(entry.path());
   }
-  for (const fs::path& path : paths) add_safetensors_file(checkpoint, path, files);
-  if (!paths.empty() || add_weight_files(kPytorch, folder, files, checkpoint)) return checkpoint;
+  for (const fs::path& path : paths) add_safetensors_file(checkpoint, path, files, prefix);
+  if (!paths.empty() || add_files_of(kPytorch, folder, files, prefix, checkpoint)) return;
   throw Error(folder.string() +
               ": holds neither .safetensors files nor pytorch_model.bin; download the weights in "
               "one of these formats");
+}
+
+Checkpoint open_weight_files(const fs::path& folder, SourceFiles& files) {
+  Checkpoint checkpoint(folder.string());
+  add_weight_files(folder, files, "", checkpoint);
+  return checkpoint;
 }
 
 void add_weight_file(Checkpoint& checkpoint, const fs::path& folder, SourceFiles& files,

@@ -8,9 +8,13 @@
 
 namespace faststream::convert {
 
-/// Opens model.safetensors, or the shards of model.safetensors.index.json, or all *.safetensors of
-/// a folder, or pytorch_model.bin, or the shards of pytorch_model.bin.index.json, in this order of
-/// preference, with `files`. Throws Error, naming the file, when one is missing or unsound.
+/// Adds the tensors of model.safetensors, or the shards of model.safetensors.index.json, or all
+/// *.safetensors of a folder, or pytorch_model.bin, or the shards of pytorch_model.bin.index.json,
+/// in this order of preference, by their names after `prefix`, to a checkpoint, with `files`.
+/// Throws Error, naming the file, when one is missing or unsound.
+void add_weight_files(const std::filesystem::path& folder, SourceFiles& files,
+                      const std::string& prefix, Checkpoint& checkpoint);
+/// The same of a checkpoint that is the folder's.
 Checkpoint open_weight_files(const std::filesystem::path& folder, SourceFiles& files);
 
 /// Adds the tensors of a folder's model.safetensors or pytorch_model.bin to a checkpoint, by their

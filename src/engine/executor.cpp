@@ -43,6 +43,7 @@ DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
       limits_(limits),
       model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
                                         limits.batch)) {
+  if (!config_.output.tokens.empty()) vocabulary_.emplace(config_.output.tokens, config_.vocab);
   allocate_memory();
 }
 
@@ -53,6 +54,8 @@ std::unique_ptr<DeviceExecutor> DeviceExecutor::make_predictor(size_t predictor,
 
 void DeviceExecutor::copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count,
                                         const Matrix& to) {
+  const Matrix states = of.model_->layer_states();
+  if (states.cols > 0) return model_->join_layer_states(states.row_range(first, count), to);
   const bool is_before_norm = config_.hidden_input->before_output_norm;
   backend_.norm(of.model_->hidden_states().row_range(first, count),
                 is_before_norm ? Norm{} : of.model_->output_norm(), OutputMode::store, to);
@@ -86,7 +89,7 @@ void DeviceExecutor::allocate_memory() {
   allocate_caches();
   logits_memory_ =
       backend_.allocate(static_cast<size_t>(limits_.batch.max_logits) *
-                        static_cast<size_t>(logits_stride(config_.vocab)) * sizeof(float));
+                        static_cast<size_t>(logits_stride(config_.output_rows())) * sizeof(float));
 }
 
 KvType DeviceExecutor::kv_type() const {
@@ -164,16 +167,17 @@ void DeviceExecutor::finish(std::span<const std::byte> rows) {
 
 // For the last step's logits [n_logits, vocab].
 Matrix DeviceExecutor::logits_memory() const {
-  const Matrix rows(logits_memory_.get(), DType::f32, n_logits_, logits_stride(config_.vocab));
-  return rows.columns(0, config_.vocab);
+  const Matrix rows(logits_memory_.get(), DType::f32, n_logits_,
+                    logits_stride(config_.output_rows()));
+  return rows.columns(0, config_.output_rows());
 }
 
 // Products like tiles.
 int64_t DeviceExecutor::shared_columns() const {
   constexpr int64_t kTile = 64;
-  const int64_t tiles = (config_.vocab + kTile - 1) / kTile;
+  const int64_t tiles = (config_.output_rows() + kTile - 1) / kTile;
   const int64_t each = (tiles + config_.rank.count - 1) / config_.rank.count * kTile;
-  const bool all_have_some = (config_.rank.count - 1) * each < config_.vocab;
+  const bool all_have_some = (config_.rank.count - 1) * each < config_.output_rows();
   const int64_t bytes = n_logits_ * each * static_cast<int64_t>(sizeof(float));
   return config_.rank.count > 1 && all_have_some && bytes <= limits_.gathered_bytes ? each : 0;
 }
@@ -184,7 +188,8 @@ void DeviceExecutor::multiply_logits() {
   const Matrix logits = logits_memory();
   const int64_t each = shared_columns();
   const int64_t first = config_.rank.index * each;
-  const int64_t count = each > 0 ? std::min(each, config_.vocab - first) : config_.vocab;
+  const int64_t count =
+      each > 0 ? std::min(each, config_.output_rows() - first) : config_.output_rows();
   backend_.linear(product_.input, product_.weight.row_range(first, count),
                   {.bias = product_.bias == nullptr ? nullptr : product_.bias + first},
                   logits.columns(first, count));
@@ -193,6 +198,12 @@ void DeviceExecutor::multiply_logits() {
 }
 
 std::unique_ptr<Choices> DeviceExecutor::choose(std::span<const SamplingRow> rules) {
+  if (!vocabulary_) return choose_rows(rules);
+  return vocabulary_->choose(
+      rules, [this](std::span<const SamplingRow> of_rows) { return choose_rows(of_rows); });
+}
+
+std::unique_ptr<Choices> DeviceExecutor::choose_rows(std::span<const SamplingRow> rules) {
   if (!has_logits_) {
     if (auto choices = backend_.choose_greedily(product_, logits_memory(), rules)) return choices;
   }
@@ -202,8 +213,8 @@ std::unique_ptr<Choices> DeviceExecutor::choose(std::span<const SamplingRow> rul
 
 std::vector<float> DeviceExecutor::logits() {
   const auto rows = static_cast<size_t>(n_logits_);
-  const auto vocab = static_cast<size_t>(config_.vocab);
-  const auto stride = static_cast<size_t>(logits_stride(config_.vocab));
+  const auto vocab = static_cast<size_t>(config_.output_rows());
+  const auto stride = static_cast<size_t>(logits_stride(config_.output_rows()));
   multiply_logits();
   std::vector<float> host(rows * stride);
   backend_.copy_to_host(host.data(), logits_memory_.get(), host.size() * sizeof(float));

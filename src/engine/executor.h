@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "backend/batch.h"
 #include "engine/adapter_file.h"
 #include "engine/layer_cache.h"
+#include "engine/vocabulary_map.h"
 #include "model_file/model_file.h"
 #include "models/config.h"
 #include "models/model.h"
@@ -88,7 +90,8 @@ class DeviceExecutor final : public Executor {
   [[nodiscard]] std::unique_ptr<DeviceExecutor> make_predictor(size_t predictor,
                                                                const RunnerLimits& limits) const;
   /// Of a predictor: its next step's tokens have, each beside it, these rows of the hidden states
-  /// that the last step of `of` left (Model::hidden_states()).
+  /// that the last step of `of` left (Model::hidden_states(), or what is made of its
+  /// layer_states()).
   void take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows);
   /// Likewise: keeps some of them from row `to` on, of kMostKeptHidden.
   void keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, int32_t to);
@@ -115,6 +118,7 @@ class DeviceExecutor final : public Executor {
  private:
   DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
   void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
+  std::unique_ptr<Choices> choose_rows(std::span<const SamplingRow> rules);
   void allocate_memory();
   void allocate_caches();
   [[nodiscard]] Matrix logits_memory() const;
@@ -134,10 +138,11 @@ class DeviceExecutor final : public Executor {
   Buffer logits_memory_;
   WeightLookup weights_;
   std::unique_ptr<Model> model_;
-  int32_t n_logits_ = 0;     // of the last step
-  LogitProduct product_;     // likewise
-  bool has_logits_ = false;  // likewise: they are multiplied
-  Batch taken_;              // of what take_kept_states() took
+  int32_t n_logits_ = 0;                     // of the last step
+  LogitProduct product_;                     // likewise
+  bool has_logits_ = false;                  // likewise: they are multiplied
+  Batch taken_;                              // of what take_kept_states() took
+  std::optional<VocabularyMap> vocabulary_;  // where rows of logits are not the tokens
 };
 
 }  // namespace faststream

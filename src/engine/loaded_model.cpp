@@ -74,9 +74,11 @@ namespace {
 std::vector<ModelConfig> find_predictors(const ModelFile& file, const Ranks& ranks) {
   std::vector<ModelConfig> predictors = read_config(file).predictors;
   if (predictors.empty()) {
-    throw Error(file.name() +
-                ": has no heads that predict further tokens for --speculate mtp; convert the "
-                "checkpoint without --no-mtp, if it has some, or give --speculate lookup");
+    throw Error(
+        file.name() +
+        ": has no heads that predict further tokens for --speculate mtp; convert the "
+        "checkpoint without --no-mtp, if it has some, or with --eagle DIR, or give --speculate "
+        "lookup");
   }
   if (ranks.place().count > 1) {
     throw UsageError(

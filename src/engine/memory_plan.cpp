@@ -163,7 +163,8 @@ struct StepMemory {
 StepMemory step_memory(const ModelConfig& config, const BackendFigures& backend,
                        const RunnerLimits& limits) {
   const size_t logits_bytes = static_cast<size_t>(limits.batch.max_logits) *
-                              static_cast<size_t>(logits_stride(config.vocab)) * sizeof(float);
+                              static_cast<size_t>(logits_stride(config.output_rows())) *
+                              sizeof(float);
   StepBounds bounds = step_bounds(config, limits.batch, limits.sequences, config.max_context);
   bounds.kv_format = limits.kv;
   return {.bytes = logits_bytes + activation_bytes(config, backend.activations, limits.batch),

@@ -16,10 +16,11 @@
 namespace faststream {
 
 /// Draws by the rules, and with the random numbers, of the model, as DraftModel does. The model's
-/// first predictor reads the hidden states that its steps leave, each beside the token that came
-/// next: those of prompts at once, others when a draft is wanted, or there is no room to keep more.
-/// Of a text's last one it says what comes after that token. What it draws further, it draws of its
-/// own hidden states.
+/// first predictor reads the hidden states that its steps leave, or what it makes of the streams
+/// after several layers (EAGLE-3, arXiv:2503.01840), each beside the token that came next: those of
+/// prompts at once, others when a draft is wanted, or there is no room to keep more. Of a text's
+/// last one it says what comes after that token. What it draws further, it draws of its own hidden
+/// states.
 ///
 /// Of each text it keeps a sequence, with a token for each hidden state. Of what the model found in
 /// its cache there are none: what the predictor made of the same tokens before is found in its own,

@@ -15,7 +15,7 @@ struct Speculation {
     off,
     lookup,  ///< what followed where the end of the text stood before
     draft,   ///< another model
-    mtp,     ///< heads of the model itself that predict further tokens
+    mtp,     ///< heads of the model itself that predict further tokens, or one beside it
   };
   Kind kind = Kind::off;
   /// Off where a step of several tokens of a text gives other bits than several of one.

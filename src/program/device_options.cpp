@@ -103,11 +103,13 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(kMinChunk, kMaxStepTokens));
-  app.add_option("--speculate", engine.speculate,
-                 "Several tokens of a text a step where that is faster, which changes no text: "
-                 "auto, off, lookup (what followed where the end of the text stood before), mtp "
-                 "(what a head of the model that predicts further tokens draws) or draft=FILE "
-                 "(what a smaller model of the same tokenizer draws)")
+  app.add_option(
+         "--speculate", engine.speculate,
+         "Several tokens of a text a step where that is faster, which changes no text: "
+         "auto, off, lookup (what followed where the end of the text stood before), mtp "
+         "(what a head that predicts further tokens draws: the model's own, or one of EAGLE-3 "
+         "that was converted with it) or draft=FILE (what a smaller model of the same tokenizer "
+         "draws)")
       ->group(kDeviceGroup)
       ->type_name("HOW")
       ->check(accepted_by(speculation_from_name))

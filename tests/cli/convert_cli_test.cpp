@@ -11,6 +11,7 @@
 
 #include "cli/run_program.h"
 #include "cli/tiny_adapters.h"
+#include "golden/golden_data.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/effort.h"
 #include "unit/support/file_helpers.h"
@@ -70,6 +71,32 @@ TEST_F(ConvertProgram, KeepsMoreBitsOfNarrowModelsUnlessToldNotTo) {
   EXPECT_NE(qkv_with({}).find("int8"), std::string::npos);
   EXPECT_NE(qkv_with({"--keep", "none"}).find("int4"), std::string::npos);
   EXPECT_NE(qkv_with({"--keep", "down=int8"}).find("int4"), std::string::npos) << "instead";
+}
+
+TEST_F(ConvertProgram, PutsAHeadOfEagleBesideTheModel) {
+  const std::string model = golden_root() / "gqa";
+  const std::string head = golden_root() / "eagle/midlayer";
+  const ProgramResult checked =
+      run_program({"faststream-convert", "--check", model, "--eagle", head});
+  EXPECT_NE(checked.out.find("of 50 tokens; reads the streams after 1, 2, 3 layers"),
+            std::string::npos)
+      << checked.out << checked.err;
+  const ProgramResult converted = convert({model, "-o", out_, "--eagle", head});
+  EXPECT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_NE(converted.err.find("added to predict further tokens: 13 tensors of midlayer"),
+            std::string::npos)
+      << converted.err;
+  const auto text = [&](const std::string& how) {
+    return run_program({"faststream-run", "-m", out_, "-p", "hello", "--device", "cpu", "-n", "20",
+                        "--temp", "0", "--ignore-eos", "--speculate", how});
+  };
+  const ProgramResult drafted = text("mtp");
+  EXPECT_EQ(drafted.exit_code, 0) << drafted.err;
+  EXPECT_EQ(drafted.out, text("off").out);
+  std::filesystem::remove(out_);
+  expect_failure({model, "-o", out_, "--eagle", head, "--no-mtp"}, 2, "do not go together");
+  expect_failure({model, "-o", out_, "--eagle", model_}, 1, "2 layers");
+  expect_failure({model, "-o", out_, "--eagle", folder_ / "none"}, 1, "holds no config.json");
 }
 
 TEST_F(ConvertProgram, TakesNoEmptyList) {

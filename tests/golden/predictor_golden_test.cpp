@@ -8,17 +8,15 @@
 #include <fstream>
 #include <future>
 #include <iterator>
-#include <memory>
-#include <numeric>
 #include <tuple>
 
 #include "convert/huggingface/weight_files.h"
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "engine/load_weights.h"
-#include "engine/runner.h"
 #include "golden_data.h"
 #include "models/tensor_plan.h"
+#include "predicted_rows.h"
 #include "unit/backend/test_backends.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/support/file_helpers.h"
@@ -225,51 +223,11 @@ TEST_P(PredictedLogits, AreThoseOfTransformersLayers) {
   options.format = WeightFormat::f32;
   convert::convert_checkpoint(options);
   const ModelFile file = ModelFile::open(folder / "m.bin");
-  const auto n_tokens = static_cast<int32_t>(golden.tokens.size());
-  const RunnerLimits limits{
-      .n_pages = 8, .sequences = 2, .batch = {.max_tokens = n_tokens, .max_logits = n_tokens}};
-  auto executor =
-      std::make_unique<DeviceExecutor>(file, read_config(file), *backend, limits, nullptr);
-  DeviceExecutor& model = *executor;
-  Runner runner(std::move(executor));
-  std::unique_ptr<DeviceExecutor> own = model.make_predictor(0, limits);
-  DeviceExecutor& head = *own;
-  Runner predictor(std::move(own));
-  Sequence sequence = runner.begin(n_tokens);
-  Sequence predicted = predictor.begin(n_tokens);
-  const std::span<const int32_t> tokens = golden.tokens;
-  std::vector<float> logits;
-  const auto predict = [&](const DeviceExecutor& of, std::span<const int32_t> rows,
-                           std::span<const int32_t> next) {
-    head.take_hidden_states(of, rows);
-    predictor.step({{{&predicted, next, NewTokens::Logits::all}}});
-    const std::vector<float> more = predictor.logits();
-    logits.insert(logits.end(), more.begin(), more.end());
-  };
-  // Whose hidden states are there, whether their logits were wanted or not.
-  const size_t first = tokens.size() / 3;
-  const std::pair<std::span<const int32_t>, NewTokens::Logits> pieces[] = {
-      {tokens.first(first), NewTokens::Logits::none},
-      {tokens.subspan(first, first), NewTokens::Logits::last},
-      {tokens.subspan(2 * first), NewTokens::Logits::all}};
-  size_t n_read = 0;
-  for (const auto& [piece, of] : pieces) {
-    runner.step({{{&sequence, piece, of}}});
-    std::vector<int32_t> rows(std::min(piece.size(), tokens.size() - 1 - n_read));
-    std::iota(rows.begin(), rows.end(), 0);
-    predict(model, rows, tokens.subspan(n_read + 1, rows.size()));
-    n_read += rows.size();
-  }
-  const std::span<const float> last = std::span(logits).last(static_cast<size_t>(golden.vocab));
-  const auto likeliest = static_cast<int32_t>(std::ranges::max_element(last) - last.begin());
-  const std::vector<int32_t> row{static_cast<int32_t>(pieces[2].first.size()) - 2};
-  predict(head, row, {&likeliest, 1});
+  const std::vector<float> logits = predicted_rows(file, golden.tokens, 1, *backend);
   const auto got = std::span(logits).last(wanted.size());
   for (size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_NEAR(got[i], wanted[i], 2e-3) << "row " << i / static_cast<size_t>(golden.vocab);
   }
-  runner.release(sequence);
-  predictor.release(predicted);
 }
 
 INSTANTIATE_TEST_SUITE_P(

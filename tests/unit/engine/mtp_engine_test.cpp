@@ -41,7 +41,31 @@ ModelConfig with_predictor(ModelConfig config) {
   return config;
 }
 
+// The same with one that reads the streams after a layer and after the last one, and has logits of
+// some tokens alone, in another order.
+ModelConfig with_joining_predictor(ModelConfig config, int64_t n_rows) {
+  config = with_predictor(config);
+  ModelConfig& predictor = config.predictors.front();
+  predictor.layer_kinds.front().mixer_norms.before = {};
+  HiddenInputConfig& input = *predictor.hidden_input;
+  input.before_output_norm = input.side_by_side = true;
+  input.layer_states = {.after = {1, config.n_layers()}};
+  predictor.output.shared = false;
+  for (int64_t row = 0; row < n_rows; ++row) {
+    predictor.output.tokens.push_back(static_cast<int32_t>(config.vocab - 1 - row));
+  }
+  return config;
+}
+
+std::filesystem::path model_with_joining_head(WeightFormat format) {
+  const ModelConfig config = engine_shape(format);
+  return engine_model_of(with_joining_predictor(config, config.vocab * 3 / 4),
+                         std::string(format_name(format)) + "-with-joining-head");
+}
+
 std::filesystem::path model_with_head(const std::string& name) {
+  if (name == "joining") return model_with_joining_head(WeightFormat::f32);
+  if (name == "joining_int8") return model_with_joining_head(WeightFormat::int8);
   const auto shape = [&] {
     if (name == "delta_net") return hybrid_engine_shape(small_delta_net());
     if (name == "windowed") {  // the layer of which the head has a like, too
@@ -102,6 +126,28 @@ std::filesystem::path bigram_model() {
   });
 }
 
+// A head whose layer adds nothing to the stream after the last layer, and whose output matrix has
+// the model's rows in the opposite order: it has the logits of what it reads.
+std::filesystem::path model_with_joining_head_of_the_last_stream() {
+  const ModelConfig shape = engine_shape(WeightFormat::f32);
+  const auto hidden = static_cast<size_t>(shape.hidden);
+  std::vector<float> output;
+  return edited(engine_model_of(with_joining_predictor(shape, shape.vocab), "joining-all"),
+                "states", [&](const std::string& name, std::vector<float>& values) {
+                  read_one_input(name, values, 1);
+                  if (name == "output") output = values;
+                  if (name == "predictors.0.layer_states_projection") {
+                    std::ranges::fill(values, 0.0F);
+                    for (size_t i = 0; i < hidden; ++i) values[i * 2 * hidden + hidden + i] = 1;
+                  }
+                  if (name != "predictors.0.output") return;
+                  for (size_t at = 0; at < values.size(); at += hidden) {
+                    std::copy_n(output.end() - static_cast<std::ptrdiff_t>(at + hidden), hidden,
+                                values.begin() + static_cast<std::ptrdiff_t>(at));
+                  }
+                });
+}
+
 class MtpEngine : public testing::TestWithParam<std::string> {
  protected:
   static std::filesystem::path model() { return model_with_head(GetParam()); }
@@ -130,7 +176,9 @@ TEST_P(MtpEngine, ChangesNoText) {
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, MtpEngine, testing::Values("f32", "int8", "windowed", "delta_net"),
+INSTANTIATE_TEST_SUITE_P(Models, MtpEngine,
+                         testing::Values("f32", "int8", "windowed", "delta_net", "joining",
+                                         "joining_int8"),
                          [](const auto& tested) { return tested.param; });
 
 TEST(MtpEngine, AcceptsAllOfAHeadThatKnowsTheModel) {
@@ -287,10 +335,14 @@ class MtpDrafterTest : public testing::Test {
 
 // It reads the hidden state of each text's last token, whatever else the step had.
 TEST_F(MtpDrafterTest, ReadsTheHiddenStatesOfTheRightTokens) {
-  const std::filesystem::path path =
+  const std::filesystem::path plain =
       edited(model_with_head("f32"), "states",
              [](const auto& name, auto& values) { read_one_input(name, values, 1); });
-  for (const auto logits : {NewTokens::Logits::last, NewTokens::Logits::all}) {
+  const std::filesystem::path joining = model_with_joining_head_of_the_last_stream();
+  using enum NewTokens::Logits;
+  for (const auto& [path, logits] : {std::pair(plain, last), std::pair(plain, all),
+                                     std::pair(joining, last), std::pair(joining, all)}) {
+    SCOPED_TRACE(path.string());
     LoadedModel model(path, speculating("mtp", 4), 200);
     MtpDrafter drafter(model, true);
     std::mt19937 random(5);
@@ -318,7 +370,8 @@ TEST_F(MtpDrafterTest, ReadsTheHiddenStatesOfTheRightTokens) {
     EXPECT_EQ(b.supposed, std::vector<int32_t>(15, next[0]));
     release(model);
   }
-  std::filesystem::remove(path);
+  std::filesystem::remove(plain);
+  std::filesystem::remove(joining);
 }
 
 // What a text begins with, another had before: the model found it in its cache, and the head does

@@ -27,7 +27,7 @@ std::string message_of(const std::function<void()>& action) {
 TEST(ModelConfig, SurvivesJson) {
   for (const ModelConfig& config :
        {small_decoder(), rich_decoder(), latent_decoder(), small_hybrid(), small_encoder(),
-        small_translator(), small_predictor()}) {
+        small_translator(), small_predictor(), joining_predictor()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -338,6 +338,44 @@ TEST(ModelConfig, RefusesPredictorsThatDoNotFit) {
   nlohmann::json nested = config_to_json(small_predictor());
   nested["predictors"][0]["predictors"] = nested["predictors"];
   EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
+}
+
+TEST(ModelConfig, RefusesPredictorsThatJoinWhatIsNotThere) {
+  const auto says = [](const char* words,
+                       const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = joining_predictor();
+    damage(config, config.predictors[0]);
+    const std::string message = message_of([&] { validate(config, "test"); });
+    EXPECT_NE(message.find(words), std::string::npos) << words << ": " << message;
+  };
+  const auto states = [](ModelConfig& predictor) -> LayerStatesConfig& {
+    return predictor.hidden_input->layer_states;
+  };
+  EXPECT_EQ(message_of([] { validate(joining_predictor(), "test"); }), "");
+  says("outside 0 to 2", [&](ModelConfig&, ModelConfig& p) { states(p).after = {-1, 2}; });
+  says("outside 2 to 2", [&](ModelConfig&, ModelConfig& p) { states(p).after = {1, 3}; });
+  says("outside 2 to 2", [&](ModelConfig&, ModelConfig& p) { states(p).after = {1, 1}; });
+  says("number of layers' states",
+       [&](ModelConfig&, ModelConfig& p) { states(p).after.assign(17, 1); });
+  says("they have more", [&](ModelConfig&, ModelConfig& p) { states(p).after.clear(); });
+  says("norm each", [&](ModelConfig&, ModelConfig& p) { states(p).norm = {}; });
+  says("not alone", [](ModelConfig& c, ModelConfig&) { c.predictors.resize(2, c.predictors[0]); });
+  says("a norm that it has not",
+       [](ModelConfig&, ModelConfig& p) { p.hidden_input->side_by_side = false; });
+  says("a norm that it has not", [](ModelConfig&, ModelConfig& p) { p.hidden_input->norm = {}; });
+  says("no other of its kind", [](ModelConfig&, ModelConfig& p) { p.layers = {0, 0}; });
+  says("attention alone", [](ModelConfig&, ModelConfig& p) { p.layer_kinds[0].parallel = true; });
+  says("attention alone", [](ModelConfig&, ModelConfig& p) {
+    p.layer_kinds[0].mixer_norms.before = p.embedding.norm;
+  });
+  says("number of layers", [](ModelConfig&, ModelConfig& p) { p.layers.clear(); });
+  says("kind does not exist", [](ModelConfig&, ModelConfig& p) { p.layers = {7}; });
+  says("a token of the output", [](ModelConfig&, ModelConfig& p) { p.output.tokens[1] = 100; });
+  says("a token of the output", [](ModelConfig&, ModelConfig& p) { p.output.tokens[1] = -1; });
+  says("those of token 7", [](ModelConfig&, ModelConfig& p) { p.output.tokens[1] = 7; });
+  says("none of its own", [](ModelConfig&, ModelConfig& p) { p.output.shared = true; });
+  says("none of its own", [](ModelConfig&, ModelConfig& p) { p.output.tied = true; });
+  says("a row for each token", [](ModelConfig& c, ModelConfig&) { c.output.tokens = {1}; });
 }
 
 TEST(RelativeBias, HasABucketForEachSmallDistanceAndAlikeOnesBeyondTheLargest) {

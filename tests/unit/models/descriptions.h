@@ -271,4 +271,20 @@ inline ModelConfig small_predictor() {
   return config;
 }
 
+// A decoder with one that reads the streams after both its layers, and the embedding and what it
+// makes of them side by side, and has logits of three tokens.
+inline ModelConfig joining_predictor() {
+  ModelConfig config = small_predictor();
+  config.predictors.pop_back();
+  ModelConfig& predictor = config.predictors.front();
+  predictor.layer_kinds[0].mixer_norms.before = {};
+  HiddenInputConfig& input = *predictor.hidden_input;
+  input.layer_states = {
+      .after = {1, 2}, .norm = predictor.embedding.norm, .norm_of_each = true, .bias = true};
+  input.side_by_side = input.normed_stream = true;
+  predictor.output.shared = false;
+  predictor.output.tokens = {7, 3, 99};
+  return config;
+}
+
 }  // namespace faststream

@@ -19,8 +19,8 @@ namespace faststream {
 namespace {
 
 std::vector<ModelConfig> all_descriptions() {
-  return {small_decoder(), rich_decoder(),     latent_decoder(), small_hybrid(),
-          small_encoder(), small_translator(), small_predictor()};
+  return {small_decoder(), rich_decoder(),     latent_decoder(),  small_hybrid(),
+          small_encoder(), small_translator(), small_predictor(), joining_predictor()};
 }
 
 const TensorPlan& tensor(const std::vector<TensorPlan>& plans, const std::string& name) {
@@ -105,6 +105,12 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_EQ(tensor(predicting, "predictors.0.hidden_projection").shape[1],
             2 * small_predictor().hidden);
+  const std::vector<TensorPlan> joining = tensor_plan(joining_predictor());
+  const int64_t two = 2 * joining_predictor().hidden;
+  EXPECT_EQ(tensor(joining, "predictors.0.layer_states_norm").shape, std::vector{two});
+  EXPECT_EQ(tensor(joining, "predictors.0.layer_states_projection").shape[1], two);
+  EXPECT_EQ(tensor(joining, "predictors.0.layers.0.attention_qkv").shape[1], two);
+  EXPECT_EQ(tensor(joining, "predictors.0.output").shape[0], 3);
 }
 
 TEST(TensorPlan, HasAPlaceInTheDocumentForEachKind) {
