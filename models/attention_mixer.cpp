@@ -1,5 +1,7 @@
 // Attention over keys and values that the layer keeps of each token (arXiv:1706.03762), and cross
 // attention over those of a source.
+#include <array>
+
 #include "models/mixers.h"
 
 namespace faststream {
@@ -26,9 +28,11 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
   const Matrix sums = pass.rows_in(pass.memory.attended, config.sums_dim());
 
   multiply(pass, input, attention.qkv, projected);
-  renormalize(pass.backend, attention.q_norm, qkv.columns(0, config.q_dim()));
-  if (!config.kv_of) {
-    renormalize(pass.backend, attention.k_norm, qkv.columns(config.q_dim(), config.k_dim()));
+  if (config.qk_norm == QkNorm::whole) {
+    const std::array<SharedNorm, 2> norms = {
+        {{qkv.columns(0, config.q_dim()), attention.q_norm, config.q_norm_share},
+         {qkv.columns(config.q_dim(), config.k_dim()), attention.k_norm, config.k_norm_share}}};
+    renormalize(pass.backend, norms);
   }
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, attention.rule, sums);

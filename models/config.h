@@ -33,6 +33,9 @@ struct RankPlace {
   int32_t count = 1;  ///< of each stage
   int32_t stage = 0;
   int32_t stages = 1;
+  /// Backend::exchanges_within_mixers() of all of them: else each computes mixers whole whose ranks
+  /// would need sums of each other before the last product.
+  bool exchanges_within_mixers = true;
   bool operator==(const RankPlace&) const = default;
 };
 
@@ -118,6 +121,9 @@ struct AttentionConfig {
   std::optional<int64_t> kv_of;
   /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
   bool output_gate = false;
+  // Of a rank's share (models/shares.h): of what QkNorm::whole is.
+  NormShare q_norm_share = {};
+  NormShare k_norm_share = {};
 
   [[nodiscard]] int64_t v_head_dim() const { return value_head_dim.value_or(head_dim); }
   // Elements of a token's queries, keys, values, what the layer makes of these, and sums of values.
@@ -210,6 +216,7 @@ struct StateSpaceConfig {
   Activation gate = Activation::silu;
   float least_step = 0;                 ///< see Recurrence
   std::optional<float> most_step = {};  ///< none: any
+  NormShare norm_share = {};            ///< of a rank's share: of what `norm` is
 
   [[nodiscard]] int64_t x_dim() const { return n_heads * head_dim; }
   bool operator==(const StateSpaceConfig&) const = default;
@@ -234,6 +241,7 @@ struct SelectiveScanConfig {
   bool bias = false;  ///< of the first product and of the last
   NormConfig norm;    ///< of the latent, of B and of C, each by itself; without bias
   Activation gate = Activation::silu;
+  bool shares_gates = false;  ///< of a rank's share: latent, B and C are sums over all ranks
 
   bool operator==(const SelectiveScanConfig&) const = default;
 };
@@ -247,6 +255,7 @@ struct LinearAttentionConfig {
   Activation activation = Activation::silu;
   NormConfig norm;
   Activation gate = Activation::sigmoid;
+  NormShare norm_share = {};  ///< of a rank's share: of what `norm` is
 
   /// Elements of all heads' queries, keys, values or sums.
   [[nodiscard]] int64_t dim() const { return n_heads * head_dim; }

@@ -57,7 +57,10 @@ class Decoder : public Model {
     }
     if (config.altup)
       weights_.altup.share = tables_.add({1 / static_cast<float>(config.altup.streams)});
-    for (LayerWeights& layer : weights_.layers) {
+    for (size_t n = 0; n < weights_.layers.size(); ++n) {
+      LayerWeights& layer = weights_.layers[n];
+      const int64_t number = config.own_layers().first + static_cast<int64_t>(n);
+      complete_experts(config.layer(number), config.rank, layer, backend_, tables_);
       if (layer.aside) complete(layer.aside->attention, backend_, tables_);
       for (MixerWeights& mixer : layer.mixers) {
         std::visit([&](auto& kind) { complete(kind, backend_, tables_); }, mixer);

@@ -2,6 +2,10 @@
 // that all tokens use beside them (arXiv:2401.06066).
 #include "models/feed_forward.h"
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 namespace faststream {
 namespace {
 
@@ -112,6 +116,22 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
 }
 
 }  // namespace
+
+// What identities give is no part of a sum over ranks: the first rank gives it, and of the others
+// its weights are zero.
+void complete_experts(const LayerConfig& layer, const RankPlace& rank, LayerWeights& weights,
+                      Backend& backend, Tables& tables) {
+  if (!layer.experts || !layer.shares_feed_forward || rank.index == 0) return;
+  const ExpertsConfig& experts = *layer.experts;
+  if (experts.identities == 0) return;
+  std::vector<float> scales(static_cast<size_t>(experts.scored()), 1.0F);
+  const auto of_experts = std::span(scales).first(static_cast<size_t>(experts.count));
+  if (weights.routing.expert_scales != nullptr) {
+    backend.copy_to_host(of_experts.data(), weights.routing.expert_scales, of_experts.size_bytes());
+  }
+  std::ranges::fill(std::span(scales).subspan(of_experts.size()), 0.0F);
+  weights.routing.expert_scales = tables.add(scales);
+}
 
 void Deferred::keep_wanted() {
   if (rows_.data == nullptr) return;

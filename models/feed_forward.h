@@ -7,6 +7,7 @@
 #include "models/decoder_weights.h"
 #include "models/mixers.h"
 #include "models/stream.h"
+#include "models/tables.h"
 
 namespace faststream {
 
@@ -28,6 +29,10 @@ class Deferred {
   const Pass& pass_;
   Matrix rows_ = {};
 };
+
+/// Gives a layer's experts what they read besides tensors. rank: whose share the layer is.
+void complete_experts(const LayerConfig& layer, const RankPlace& rank, LayerWeights& weights,
+                      Backend& backend, Tables& tables);
 
 /// Adds to the stream what the layer's feed-forward, or its experts, give of `input`, and
 /// what was deferred before.

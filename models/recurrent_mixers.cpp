@@ -1,6 +1,7 @@
 // Mixers that keep a state of fixed size: a convolution over the last tokens, and what goes on from
 // token to token in a matrix a head, or a vector a channel.
 #include <cmath>
+#include <vector>
 
 #include "models/mixers.h"
 
@@ -160,13 +161,12 @@ LastProduct mix(const Pass& pass, const StateSpaceWeights& mixer, Input& input) 
   recur(pass, mixer, xbc.columns(x_dim + of_groups, of_groups), xbc.columns(x_dim, of_groups),
         xbc.columns(0, x_dim), steps, sums);
   const auto normalize_groups = [&] {
-    if (mixer.norm.kind == NormKind::none) return;
     const int64_t size = x_dim / config.n_groups;
-    for (int64_t group = 0; group < config.n_groups; ++group) {
-      Norm norm = mixer.norm;
-      norm.weight += group * size;
-      renormalize(pass.backend, norm, sums.columns(group * size, size));
+    std::vector<SharedNorm> groups;
+    for (int64_t first = 0; first < x_dim; first += size) {
+      groups.push_back({sums.columns(first, size), mixer.norm.from(first), config.norm_share});
     }
+    renormalize(pass.backend, groups);
   };
   if (config.norm_first) normalize_groups();
   pass.backend.scale(projected.columns(mixer.shape.channels, x_dim), config.gate, sums);
@@ -191,22 +191,20 @@ LastProduct mix(const Pass& pass, const SelectiveScanWeights& mixer, Input& inpu
   const Matrix x = convolve(pass, mixer, projected.columns(0, channels));
   Input convolved{.x = x};
   const Matrix gates = gates_of(pass, mixer, convolved);
+  if (config.shares_gates) {
+    pass.backend.sum_floats_over_ranks(gates.columns(channels, mixer.shape.gates));
+  }
   const Matrix steps = gates.columns(0, channels);
   const int64_t first_b = config.step_rank;
   const int64_t first_c = first_b + config.state_size;
   const Matrix b = gates.columns(channels + first_b, config.state_size);
   const Matrix c = gates.columns(channels + first_c, config.state_size);
-  const auto norm_from = [&](int64_t first) {
-    Norm norm = mixer.gates_norm;
-    if (norm.kind != NormKind::none) norm.weight += first;
-    return norm;
-  };
   const Matrix sums = pass.without_gaps(pass.memory.attended, mixer.shape.sums);
 
   multiply_latent(pass, gates.columns(channels, config.step_rank), mixer.gates_up, steps,
-                  norm_from(0));
-  renormalize(pass.backend, norm_from(first_b), b);
-  renormalize(pass.backend, norm_from(first_c), c);
+                  mixer.gates_norm.from(0));
+  renormalize(pass.backend, mixer.gates_norm.from(first_b), b);
+  renormalize(pass.backend, mixer.gates_norm.from(first_c), c);
   pass.backend.scan(pass.batch, x, steps, b, c, mixer.scan, matrices_of(pass, mixer), sums);
   pass.backend.scale(projected.columns(channels, channels), config.gate, sums);
   return {pass, {.x = sums}, mixer.out};
@@ -222,7 +220,8 @@ LastProduct mix(const Pass& pass, const LinearAttentionWeights& mixer, Input& in
   multiply_and_activate(pass, input, mixer.in, config.activation, qkv);
   recur(pass, mixer, qkv.columns(0, dim), qkv.columns(dim, dim), qkv.columns(2 * dim, dim),
         no_gates, sums);
-  renormalize(pass.backend, mixer.norm, sums);
+  const SharedNorm norm{sums, mixer.norm, config.norm_share};
+  renormalize(pass.backend, {&norm, 1});
   const Matrix factors = qkv.columns(0, dim);  // queries are not read any more
   pass.backend.linear(input, mixer.factors.weight, {}, factors);
   pass.backend.scale(factors, config.gate, sums);

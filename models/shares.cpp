@@ -23,43 +23,69 @@ class Cutter {
   bool cut(AttentionConfig& attention) const {
     const auto heads = heads_of(attention, attention.n_kv_heads, attention.n_heads);
     if (!heads) return false;
-    const auto [keys, queries] = *heads;
+    const SplitShare& queries = heads->served;
+    if (attention.qk_norm == QkNorm::whole) {
+      if (!can_share(attention.qk_norm_as)) return false;
+      attention.q_norm_share = {.columns = attention.q_dim(), .group = 0, .groups = 2};
+      attention.k_norm_share = {
+          .columns = attention.k_dim(), .group = 1, .groups = 2, .counts = heads->is_first};
+    }
     if (!attention.slopes.empty()) {
       const auto first = attention.slopes.begin() + queries.first;
       attention.slopes = std::vector<float>(first, first + queries.count);
     }
     attention.n_heads = queries.count;
-    attention.n_kv_heads = keys.count;
+    attention.n_kv_heads = heads->keys.count;
     return true;
   }
   bool cut(LatentAttentionConfig& attention) const {
     const auto heads = heads_of(attention, attention.n_heads, attention.n_heads);
-    if (heads) attention.n_heads = heads->second.count;
+    if (heads) attention.n_heads = heads->served.count;
     return heads.has_value();
   }
   bool cut(DeltaNetConfig& mixer) const {
     const auto heads = heads_of(mixer, mixer.n_key_heads, mixer.n_value_heads);
     if (!heads) return false;
-    mixer.n_key_heads = heads->first.count;
-    mixer.n_value_heads = heads->second.count;
+    mixer.n_key_heads = heads->keys.count;
+    mixer.n_value_heads = heads->served.count;
     return true;
   }
   bool cut(StateSpaceConfig& mixer) const {
     const auto heads = heads_of(mixer, mixer.n_groups, mixer.n_heads);
     if (!heads) return false;
-    mixer.n_groups = heads->first.count;
-    mixer.n_heads = heads->second.count;
+    const SplitShare& groups = heads->keys;
+    if (heads->is_divided && mixer.norm) {
+      if (!can_share(mixer.norm)) return false;
+      mixer.norm_share = {.columns = mixer.x_dim() / mixer.n_groups,
+                          .group = static_cast<int32_t>(groups.first),
+                          .groups = static_cast<int32_t>(mixer.n_groups)};
+    }
+    mixer.n_groups = groups.count;
+    mixer.n_heads = heads->served.count;
+    return true;
+  }
+  bool cut(LinearAttentionConfig& mixer) const {
+    const auto heads = heads_of(mixer, mixer.n_heads, mixer.n_heads);
+    if (!heads) return false;
+    if (mixer.norm) {
+      if (!can_share(mixer.norm)) return false;
+      mixer.norm_share = {.columns = mixer.dim()};
+    }
+    mixer.n_heads = heads->served.count;
+    return true;
+  }
+  bool cut(SelectiveScanConfig& mixer) const {
+    const auto share = heads_of(mixer, mixer.channels, mixer.channels);
+    if (!share || !rank_.exchanges_within_mixers) return false;
+    mixer.channels = share->served.count;
+    mixer.shares_gates = true;
     return true;
   }
   bool cut(ShortConvolutionConfig& mixer) const {
     const int64_t channels = recurrent_shape(mixer, config_.hidden).channels;
     const auto share = heads_of(mixer, channels, channels);
-    if (share) mixer.channels = share->second.count;
+    if (share) mixer.channels = share->served.count;
     return share.has_value();
-  }
-  template <typename Whole>
-  bool cut(Whole& mixer) const {
-    return head_units(config_, mixer).has_value();
   }
   bool cut(Mixer& mixer) const {
     return std::visit([this](auto& kind) { return cut(kind); }, mixer);
@@ -72,26 +98,39 @@ class Cutter {
     ffn.size = faststream::share_of(part, rank_).count;
     return true;
   }
-  bool cut(ExpertsConfig& experts) const {
-    // Identities give what they read, which is no part of a sum.
-    return experts.identities == 0 && cut(experts.each) && cut(experts.shared);
-  }
+  bool cut(ExpertsConfig& experts) const { return cut(experts.each) && cut(experts.shared); }
 
  private:
-  using Heads = std::pair<SplitShare, SplitShare>;  // of key heads, and of the heads they serve
+  struct Heads {
+    SplitShare keys;
+    SplitShare served;        // the heads that these serve
+    bool is_divided = false;  // some ranks have the same key heads, and each others of their heads
+    bool is_first = true;     // no rank before this one has the same key heads
+  };
 
   template <typename Kind>
   std::optional<Heads> heads_of(const Kind& mixer, int64_t n_key_heads, int64_t n_heads) const {
-    const std::optional<HeadUnits> units = head_units(config_, mixer);
-    if (!units) return std::nullopt;
-    const SplitRule::Part heads = units->of_heads(n_heads, 1);
+    const HeadUnits units = head_units(config_, mixer);
+    const SplitRule::Part heads = units.of_heads(n_heads, 1);
     const int64_t n_units = (n_heads + heads.unit - 1) / heads.unit;
-    if (n_units < rank_.count && units->fine == 0) return std::nullopt;
+    if (n_units < rank_.count && units.fine == 0) return std::nullopt;
     for (int32_t index = 0; index < rank_.count; ++index) {
       if (faststream::share_of(heads, {index, rank_.count}).count == 0) return std::nullopt;
     }
-    return Heads{faststream::share_of(units->of_key_heads(n_key_heads, 1), rank_),
-                 faststream::share_of(heads, rank_)};
+    const SplitRule::Part keys = units.of_key_heads(n_key_heads, 1);
+    const auto keys_of = [&](int32_t index) {
+      return faststream::share_of(keys, {.index = index, .count = rank_.count});
+    };
+    const SplitShare own = keys_of(rank_.index);
+    return Heads{.keys = own,
+                 .served = faststream::share_of(heads, rank_),
+                 .is_divided = n_units < rank_.count,
+                 .is_first = rank_.index == 0 || keys_of(rank_.index - 1) != own};
+  }
+
+  // Whether ranks can normalize together what each has a part of.
+  [[nodiscard]] bool can_share(const NormConfig& norm) const {
+    return norm.kind == NormKind::rms && rank_.exchanges_within_mixers;
   }
 
   const ModelConfig& config_;

@@ -1,6 +1,8 @@
 // The residual stream, as branches of a layer read it and are added to it.
 #pragma once
 
+#include <span>
+
 #include "backend/backend.h"
 #include "models/activations.h"
 #include "models/decoder_weights.h"
@@ -12,6 +14,12 @@ namespace faststream {
 /// x = norm(x), of each row.
 inline void renormalize(Backend& backend, const Norm& norm, const Matrix& x) {
   if (norm.kind != NormKind::none) backend.norm(x, norm, OutputMode::store, x);
+}
+
+/// The same of several, of which other ranks may have further columns.
+inline void renormalize(Backend& backend, std::span<const SharedNorm> norms) {
+  if (norms.front().share) return backend.norm_over_ranks(norms);
+  for (const auto& [x, norm, share] : norms) renormalize(backend, norm, x);
 }
 
 /// A branch up to its last product, which may add to the residual stream where it is.

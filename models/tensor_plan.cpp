@@ -427,7 +427,7 @@ class Planner {
   }
 
   void mixer(const AttentionConfig& attention) {
-    const std::optional<HeadUnits> units = head_units(config_, attention);
+    const HeadUnits units = head_units(config_, attention);
     SplitRule::Parts parts = {queries(units, attention)};
     MatrixTraits qkv;
     size_t n_parts = 1;
@@ -437,14 +437,14 @@ class Planner {
       qkv.heads = rotated_values(attention, attention.q_dim() + attention.k_dim());
     }
     if (attention.output_gate) parts[n_parts] = sums(units, attention);
-    qkv.split = of_heads(units, parts);
+    qkv.split = of_heads(parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(),
            config_.mixer_input(n_), attention.qkv_bias, qkv);
     norm(TensorKind::attention_q_norm, attention.qk_norm_as, attention.q_dim(),
-         of_heads(units, {queries(units, attention)}));
+         of_heads({queries(units, attention)}));
     if (!attention.kv_of) {
       norm(TensorKind::attention_k_norm, attention.qk_norm_as, attention.k_dim(),
-           of_heads(units, {keys(units, attention)}));
+           of_heads({keys(units, attention)}));
     }
     const SplitRule each_head = rows_of_heads(units, attention.n_heads, 1);
     if (attention.sinks) {
@@ -464,7 +464,7 @@ class Planner {
 
   void mixer(const LatentAttentionConfig& attention) {
     const WeightFormat format = config_.weight_format;
-    const std::optional<HeadUnits> units = head_units(config_, attention);
+    const HeadUnits units = head_units(config_, attention);
     const auto heads_of = [&](int64_t dim) { return rows_of_heads(units, attention.n_heads, dim); };
     int64_t q_columns = config_.hidden;
     if (attention.q_rank > 0) {
@@ -493,23 +493,20 @@ class Planner {
 
   void mixer(const DeltaNetConfig& delta_net) {
     const RecurrentShape shape = recurrent_shape(delta_net, config_.hidden);
-    const std::optional<HeadUnits> units = head_units(config_, delta_net);
+    const HeadUnits units = head_units(config_, delta_net);
     const int64_t n_heads = delta_net.n_value_heads;
-    RecurrentParts parts;
-    if (units) {
-      const SplitRule::Part keys =
-          units->of_key_heads(delta_net.n_key_heads, delta_net.key_head_dim);
-      const SplitRule::Part values = units->of_heads(n_heads, delta_net.value_head_dim);
-      parts.convolved = {keys, keys, values};
-      parts.in = {keys, keys, values, delta_net.gate_rank > 0 ? SplitRule::Part{} : values};
-      size_t n = 0;
-      if (shape.raised == 0) {
-        parts.gates[n++] = units->of_heads(n_heads, delta_net.n_decays() / n_heads);
-      }
-      parts.gates[n++] = units->of_heads(n_heads, 1);
-      for (const int64_t rank : {delta_net.decay_rank, delta_net.gate_rank}) {
-        if (rank > 0) parts.gates[n++] = {.extent = rank, .unit = rank};
-      }
+    const SplitRule::Part keys = units.of_key_heads(delta_net.n_key_heads, delta_net.key_head_dim);
+    const SplitRule::Part values = units.of_heads(n_heads, delta_net.value_head_dim);
+    RecurrentParts parts{
+        .in = {keys, keys, values, delta_net.gate_rank > 0 ? SplitRule::Part{} : values},
+        .convolved = {keys, keys, values}};
+    size_t n = 0;
+    if (shape.raised == 0) {
+      parts.gates[n++] = units.of_heads(n_heads, delta_net.n_decays() / n_heads);
+    }
+    parts.gates[n++] = units.of_heads(n_heads, 1);
+    for (const int64_t rank : {delta_net.decay_rank, delta_net.gate_rank}) {
+      if (rank > 0) parts.gates[n++] = {.extent = rank, .unit = rank};
     }
     const SplitRule decays = rows_of_heads(units, n_heads, delta_net.n_decays() / n_heads);
     first_product(shape, delta_net.convolution, false, parts);
@@ -528,16 +525,13 @@ class Planner {
 
   void mixer(const StateSpaceConfig& state_space) {
     const RecurrentShape shape = recurrent_shape(state_space, config_.hidden);
-    const std::optional<HeadUnits> units = head_units(config_, state_space);
-    RecurrentParts parts;
-    if (units) {
-      const SplitRule::Part x = units->of_heads(shape.n_heads, state_space.head_dim);
-      const SplitRule::Part of_groups =
-          units->of_key_heads(state_space.n_groups, state_space.state_size);
-      parts.convolved = {x, of_groups, of_groups};
-      parts.in = {x, of_groups, of_groups, x};
-      parts.gates = {units->of_heads(shape.n_heads, 1)};
-    }
+    const HeadUnits units = head_units(config_, state_space);
+    const SplitRule::Part x = units.of_heads(shape.n_heads, state_space.head_dim);
+    const SplitRule::Part of_groups =
+        units.of_key_heads(state_space.n_groups, state_space.state_size);
+    const RecurrentParts parts{.in = {x, of_groups, of_groups, x},
+                               .gates = {units.of_heads(shape.n_heads, 1)},
+                               .convolved = {x, of_groups, of_groups}};
     const SplitRule each_head = rows_of_heads(units, shape.n_heads, 1);
     first_product(shape, state_space.convolution, state_space.in_bias, parts);
     vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias, each_head);
@@ -552,13 +546,9 @@ class Planner {
 
   void mixer(const ShortConvolutionConfig& mixer) {
     const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
-    const std::optional<HeadUnits> units = head_units(config_, mixer);
-    RecurrentParts parts;
-    if (units) {
-      const SplitRule::Part channels = units->of_heads(shape.channels, 1);
-      parts.convolved = {channels};
-      parts.in = {channels, channels, channels};
-    }
+    const HeadUnits units = head_units(config_, mixer);
+    const SplitRule::Part channels = units.of_heads(shape.channels, 1);
+    const RecurrentParts parts{.in = {channels, channels, channels}, .convolved = {channels}};
     first_product(shape, mixer.convolution, mixer.bias, parts);
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, mixer.bias,
            {.split = columns_of_heads(units, shape.channels, 1)});
@@ -566,33 +556,42 @@ class Planner {
 
   void mixer(const SelectiveScanConfig& scan) {
     const RecurrentShape shape = recurrent_shape(scan, config_.hidden);
+    const SplitRule::Part channels = head_units(config_, scan).of_heads(scan.channels, 1);
+    const SplitRule each_channel = of_heads({channels});
+    SplitRule columns = each_channel;
+    columns.columns = true;
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, scan.bias,
-           {});
-    convolution(shape, scan.convolution, {});
-    gates(shape, scan.channels, false, {});
+           {.split = of_heads({channels, channels})});
+    convolution(shape, scan.convolution, each_channel);
+    gates(shape, scan.channels, false, columns);
     norm(TensorKind::recurrent_gates_norm, scan.norm, shape.gates);
-    gates_up(shape.raised, shape.rank, {});
+    gates_up(shape.raised, shape.rank, each_channel);
     add({.id = id(TensorKind::recurrent_decay),
          .shape = {scan.channels, scan.state_size},
-         .role = TensorRole::bias});
-    vector(TensorKind::recurrent_step, scan.channels, TensorRole::bias);
-    vector(TensorKind::recurrent_skip, scan.channels, TensorRole::bias);
+         .role = TensorRole::bias,
+         .split = each_channel});
+    vector(TensorKind::recurrent_step, scan.channels, TensorRole::bias, each_channel);
+    vector(TensorKind::recurrent_skip, scan.channels, TensorRole::bias, each_channel);
     matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, scan.bias,
-           {});
+           {.split = columns});
   }
 
   void mixer(const LinearAttentionConfig& mixer) {
     const RecurrentShape shape = recurrent_shape(mixer, config_.hidden);
+    const HeadUnits units = head_units(config_, mixer);
+    const SplitRule::Part heads = units.of_heads(mixer.n_heads, mixer.head_dim);
     matrix(TensorKind::recurrent_in, config_.weight_format, shape.in, config_.hidden, false,
-           {.activation = mixer.activation});
-    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias);
-    norm(TensorKind::recurrent_norm, mixer.norm, shape.sums);
+           {.split = of_heads({heads, heads, heads}), .activation = mixer.activation});
+    vector(TensorKind::recurrent_decay, shape.n_heads, TensorRole::bias,
+           rows_of_heads(units, mixer.n_heads, 1));
+    norm(TensorKind::recurrent_norm, mixer.norm, shape.sums, of_heads({heads}));
     matrix(TensorKind::recurrent_factors, config_.weight_format, shape.sums, config_.hidden, false,
-           {});
-    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false, {});
+           {.split = of_heads({heads})});
+    matrix(TensorKind::recurrent_out, config_.weight_format, config_.hidden, shape.sums, false,
+           {.split = columns_of_heads(units, mixer.n_heads, mixer.head_dim)});
   }
 
-  // Of rows of a recurrent mixer's tensors; none: every rank has all.
+  // Of rows of a recurrent mixer's tensors.
   struct RecurrentParts {
     SplitRule::Parts in{};
     SplitRule::Parts gates{};
@@ -636,13 +635,13 @@ class Planner {
 
   void cross_attention(const AttentionConfig& attention, const BranchNorms& norms) {
     const WeightFormat format = config_.weight_format;
-    const std::optional<HeadUnits> units = head_units(config_, attention);
+    const HeadUnits units = head_units(config_, attention);
     norm(TensorKind::cross_norm, norms.before);
     matrix(TensorKind::cross_q, format, attention.q_dim(), config_.hidden, attention.qkv_bias,
-           {.split = of_heads(units, {queries(units, attention)})});
+           {.split = of_heads({queries(units, attention)})});
     matrix(TensorKind::cross_kv, format, attention.k_dim() + attention.v_dim(),
            config_.encoder->hidden, attention.qkv_bias,
-           {.split = of_heads(units, {keys(units, attention), values(units, attention)}),
+           {.split = of_heads({keys(units, attention), values(units, attention)}),
             .heads = rotated_values(attention, attention.k_dim())});
     matrix(TensorKind::cross_out, format, config_.hidden, attention.sums_dim(), attention.out_bias,
            sums_of_values(attention));
@@ -810,30 +809,25 @@ class Planner {
   static SplitRule of_heads(const SplitRule::Parts& parts) {
     return {.by = parts[0].extent > 0 ? SplitBy::head : SplitBy::none, .parts = parts};
   }
-  using Units = std::optional<HeadUnits>;
-  // Where there are no units, every rank has all.
-  static SplitRule of_heads(const Units& units, const SplitRule::Parts& parts) {
-    return units ? of_heads(parts) : SplitRule{};
+  static SplitRule rows_of_heads(const HeadUnits& units, int64_t n_heads, int64_t dim) {
+    return of_heads({units.of_heads(n_heads, dim)});
   }
-  static SplitRule rows_of_heads(const Units& units, int64_t n_heads, int64_t dim) {
-    return units ? of_heads({units->of_heads(n_heads, dim)}) : SplitRule{};
-  }
-  static SplitRule columns_of_heads(const Units& units, int64_t n_heads, int64_t dim) {
+  static SplitRule columns_of_heads(const HeadUnits& units, int64_t n_heads, int64_t dim) {
     SplitRule split = rows_of_heads(units, n_heads, dim);
-    split.columns = units.has_value();
+    split.columns = true;
     return split;
   }
-  static SplitRule::Part queries(const Units& units, const AttentionConfig& attention) {
-    return units.value_or(HeadUnits{}).of_heads(attention.n_heads, attention.head_dim);
+  static SplitRule::Part queries(const HeadUnits& units, const AttentionConfig& attention) {
+    return units.of_heads(attention.n_heads, attention.head_dim);
   }
-  static SplitRule::Part keys(const Units& units, const AttentionConfig& attention) {
-    return units.value_or(HeadUnits{}).of_key_heads(attention.n_kv_heads, attention.head_dim);
+  static SplitRule::Part keys(const HeadUnits& units, const AttentionConfig& attention) {
+    return units.of_key_heads(attention.n_kv_heads, attention.head_dim);
   }
-  static SplitRule::Part values(const Units& units, const AttentionConfig& attention) {
-    return units.value_or(HeadUnits{}).of_key_heads(attention.n_kv_heads, attention.v_head_dim());
+  static SplitRule::Part values(const HeadUnits& units, const AttentionConfig& attention) {
+    return units.of_key_heads(attention.n_kv_heads, attention.v_head_dim());
   }
-  static SplitRule::Part sums(const Units& units, const AttentionConfig& attention) {
-    return units.value_or(HeadUnits{}).of_heads(attention.n_heads, attention.v_head_dim());
+  static SplitRule::Part sums(const HeadUnits& units, const AttentionConfig& attention) {
+    return units.of_heads(attention.n_heads, attention.v_head_dim());
   }
   [[nodiscard]] bool rotates_values(const AttentionConfig& attention) const {
     return faststream::rotates_values(config_, attention);
@@ -849,7 +843,7 @@ class Planner {
                           rotates_values(attention));
   }
   // What multiplies the sums of values of all heads.
-  static MatrixTraits sums_of_values(const Units& units, int64_t n_heads, int64_t head_dim,
+  static MatrixTraits sums_of_values(const HeadUnits& units, int64_t n_heads, int64_t head_dim,
                                      bool rotated) {
     MatrixTraits traits{.split = columns_of_heads(units, n_heads, head_dim)};
     if (rotated) traits.heads = {.dim = head_dim, .columns = true};
@@ -863,37 +857,29 @@ class Planner {
 
 }  // namespace
 
-std::optional<HeadUnits> head_units(const ModelConfig& config, const AttentionConfig& attention) {
-  if (attention.qk_norm == QkNorm::whole) return std::nullopt;
+HeadUnits head_units(const ModelConfig& config, const AttentionConfig& attention) {
   return units_of(attention.n_kv_heads, attention.n_heads, attention.v_head_dim(),
                   columns_together(config, !rotates_values(config, attention)));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& config,
-                                    const LatentAttentionConfig& attention) {
+HeadUnits head_units(const ModelConfig& config, const LatentAttentionConfig& attention) {
   // Their common keys, the latents, are of no units.
   return units_of(attention.n_heads, attention.n_heads, attention.value_head_dim,
                   columns_together(config, !config.values_rotated));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& config, const DeltaNetConfig& mixer) {
+HeadUnits head_units(const ModelConfig& config, const DeltaNetConfig& mixer) {
   return units_of(mixer.n_key_heads, mixer.n_value_heads, mixer.value_head_dim,
                   columns_together(config, true));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& config, const StateSpaceConfig& mixer) {
-  HeadUnits units =
-      units_of(mixer.n_groups, mixer.n_heads, mixer.head_dim, columns_together(config, true));
-  if (mixer.norm) units.fine = 0;  // of a group's sums together
-  return units;
+HeadUnits head_units(const ModelConfig& config, const StateSpaceConfig& mixer) {
+  return units_of(mixer.n_groups, mixer.n_heads, mixer.head_dim, columns_together(config, true));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& /*config*/,
-                                    const SelectiveScanConfig& /*mixer*/) {
-  return std::nullopt;  // steps are made of all channels
+HeadUnits head_units(const ModelConfig& config, const LinearAttentionConfig& mixer) {
+  return units_of(mixer.n_heads, mixer.n_heads, mixer.head_dim, columns_together(config, true));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& /*config*/,
-                                    const LinearAttentionConfig& /*mixer*/) {
-  return std::nullopt;  // sums of all heads are normalized together
+HeadUnits head_units(const ModelConfig& config, const SelectiveScanConfig& mixer) {
+  return units_of(mixer.channels, mixer.channels, 1, columns_together(config, true));
 }
-std::optional<HeadUnits> head_units(const ModelConfig& config,
-                                    const ShortConvolutionConfig& mixer) {
+HeadUnits head_units(const ModelConfig& config, const ShortConvolutionConfig& mixer) {
   const int64_t channels = recurrent_shape(mixer, config.hidden).channels;
   return units_of(channels, channels, 1, columns_together(config, true));
 }

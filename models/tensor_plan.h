@@ -253,16 +253,14 @@ struct HeadUnits {
     return {n * dim, key_heads * dim, 0};
   }
 };
-/// None of a mixer that every rank computes whole: one that normalizes all heads together.
-std::optional<HeadUnits> head_units(const ModelConfig& config, const AttentionConfig& attention);
-std::optional<HeadUnits> head_units(const ModelConfig& config,
-                                    const LatentAttentionConfig& attention);
-std::optional<HeadUnits> head_units(const ModelConfig& config, const DeltaNetConfig& mixer);
-std::optional<HeadUnits> head_units(const ModelConfig& config, const StateSpaceConfig& mixer);
-std::optional<HeadUnits> head_units(const ModelConfig& config, const SelectiveScanConfig& mixer);
-std::optional<HeadUnits> head_units(const ModelConfig& config, const LinearAttentionConfig& mixer);
-/// Whose heads are channels.
-std::optional<HeadUnits> head_units(const ModelConfig& config, const ShortConvolutionConfig& mixer);
+HeadUnits head_units(const ModelConfig& config, const AttentionConfig& attention);
+HeadUnits head_units(const ModelConfig& config, const LatentAttentionConfig& attention);
+HeadUnits head_units(const ModelConfig& config, const DeltaNetConfig& mixer);
+HeadUnits head_units(const ModelConfig& config, const StateSpaceConfig& mixer);
+HeadUnits head_units(const ModelConfig& config, const LinearAttentionConfig& mixer);
+// Whose heads are channels.
+HeadUnits head_units(const ModelConfig& config, const SelectiveScanConfig& mixer);
+HeadUnits head_units(const ModelConfig& config, const ShortConvolutionConfig& mixer);
 /// How the middle of a feed-forward is shared.
 SplitRule::Part middle_part(const ModelConfig& config, const FeedForwardConfig& ffn);
 

@@ -426,15 +426,17 @@ nb::dict perplexity(const std::string& path, const std::string& text,
   return dict;
 }
 
-EngineOptions engine_options(std::string device, int32_t replicas, int32_t threads, int64_t context,
-                             int32_t slots, int64_t kv_tokens, std::string kv, int64_t memory,
-                             int32_t chunk, std::string speculate, std::string chat_template,
+EngineOptions engine_options(std::string device, int32_t replicas, int32_t stages, int32_t threads,
+                             int64_t context, int32_t slots, int64_t kv_tokens, std::string kv,
+                             int64_t memory, int32_t chunk, std::string speculate,
+                             std::string chat_template,
                              const std::vector<std::pair<std::string, std::string>>& adapters) {
   if (memory < 0) throw UsageError("--memory " + std::to_string(memory) + ": give bytes, or 0");
   std::vector<AdapterOption> beside;
   for (const auto& [name, path] : adapters) beside.push_back({.name = name, .path = path});
   return {.device = std::move(device),
           .threads = threads,
+          .stages = stages,
           .replicas = replicas,
           .context = context,
           .slots = slots,
@@ -470,19 +472,19 @@ NB_MODULE(_native, module) {
 
   nb::class_<NativeEngine>(module, "NativeEngine")
       .def(nb::new_([](const std::string& path, std::string device, int32_t replicas,
-                       int32_t threads, int64_t context, int32_t slots, int64_t kv_tokens,
-                       std::string kv, int64_t memory, int32_t chunk, std::string speculate,
-                       std::string chat_template,
+                       int32_t stages, int32_t threads, int64_t context, int32_t slots,
+                       int64_t kv_tokens, std::string kv, int64_t memory, int32_t chunk,
+                       std::string speculate, std::string chat_template,
                        const std::vector<std::pair<std::string, std::string>>& adapters) {
              return std::make_shared<NativeEngine>(
-                 path, engine_options(std::move(device), replicas, threads, context, slots,
+                 path, engine_options(std::move(device), replicas, stages, threads, context, slots,
                                       kv_tokens, std::move(kv), memory, chunk, std::move(speculate),
                                       std::move(chat_template), adapters));
            }),
            nb::arg("path"), nb::kw_only(), nb::arg("device"), nb::arg("replicas"),
-           nb::arg("threads"), nb::arg("context"), nb::arg("slots"), nb::arg("kv_tokens"),
-           nb::arg("kv"), nb::arg("memory"), nb::arg("chunk"), nb::arg("speculate"),
-           nb::arg("chat_template"), nb::arg("adapters"))
+           nb::arg("pipeline"), nb::arg("threads"), nb::arg("context"), nb::arg("slots"),
+           nb::arg("kv_tokens"), nb::arg("kv"), nb::arg("memory"), nb::arg("chunk"),
+           nb::arg("speculate"), nb::arg("chat_template"), nb::arg("adapters"))
       .def("close", &NativeEngine::close)
       .def("info", &NativeEngine::info)
       .def("submit", &NativeEngine::submit, nb::arg("json"), nb::arg("streams"),

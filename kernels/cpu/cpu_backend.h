@@ -97,6 +97,9 @@ class CpuBackend final : public HostBackend {
  private:
   void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
                    std::span<SampledToken> sampled) override;
+  void sum_squares(const Matrix& x, const Matrix& sums) override;  // norm.cpp
+  void norm_by_squares(const Matrix& x, const Norm& norm, const Matrix& sums,
+                       int64_t n) override;  // norm.cpp
 
   /// x Wᵀ in pieces of channels: `finish` is called with `result` completed by each piece's sums. A
   /// weight of two halves is a gated one: a piece has the same channels of both.

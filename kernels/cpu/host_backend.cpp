@@ -114,7 +114,10 @@ void HostBackend::copy_to_host(void* host, const void* device, size_t bytes) {
   if (bytes > 0) std::memcpy(host, device, bytes);
 }
 
-void HostBackend::join(RankLink& link, DType sums) { sums_.emplace(link, sums); }
+void HostBackend::join(RankLink& link, DType sums) {
+  sums_.emplace(link, sums);
+  float_sums_.emplace(link, DType::f32);
+}
 
 void HostBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {
   require(sums_.has_value(), "sum_over_ranks: the backend has not joined others");
@@ -124,6 +127,32 @@ void HostBackend::sum_over_ranks(const Matrix& share, OutputMode output, const M
 void HostBackend::gather_columns(const Matrix& m, int64_t each) {
   require(sums_.has_value(), "gather_columns: the backend has not joined others");
   sums_->gather_columns(m, each);
+}
+
+void HostBackend::sum_floats_over_ranks(const Matrix& m) {
+  require(float_sums_.has_value(), "sum_floats_over_ranks: the backend has not joined others");
+  require(m.dtype == DType::f32, "sum_floats_over_ranks: m must be f32");
+  float_sums_->add_up(m);
+}
+
+void HostBackend::norm_over_ranks(std::span<const SharedNorm> norms) {
+  require(float_sums_.has_value(), "norm_over_ranks: the backend has not joined others");
+  require(!norms.empty(), "norm_over_ranks: there are no rows");
+  const int64_t rows = norms.front().x.rows;
+  const int64_t groups = norms.front().share.groups;
+  squares_.assign(static_cast<size_t>(rows * groups), 0.0F);
+  const Matrix sums(squares_.data(), DType::f32, rows, groups);
+  for (const auto& [x, norm, share] : norms) {
+    require(x.rows == rows && share.groups == groups && share.group < groups,
+            "norm_over_ranks: all must have as many rows and groups");
+    require(norm.kind == NormKind::rms && share.columns >= x.cols,
+            "norm_over_ranks: an RMS norm is of no more columns than all ranks have");
+    if (share.counts) sum_squares(x, sums.columns(share.group, 1));
+  }
+  float_sums_->add_up(squares_);
+  for (const auto& [x, norm, share] : norms) {
+    norm_by_squares(x, norm, sums.columns(share.group, 1), share.columns);
+  }
 }
 
 BatchView HostBackend::upload(const Batch& batch) {

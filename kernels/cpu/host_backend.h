@@ -35,6 +35,9 @@ class HostBackend : public Backend {
   void join(RankLink& link, DType sums) override;
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_columns(const Matrix& m, int64_t each) override;
+  [[nodiscard]] bool exchanges_within_mixers() const override { return true; }
+  void sum_floats_over_ranks(const Matrix& m) final;
+  void norm_over_ranks(std::span<const SharedNorm> norms) final;
   void note_time() override;
   std::vector<double> take_times() override;
 
@@ -42,14 +45,22 @@ class HostBackend : public Backend {
   /// See choose().
   virtual void sample_rows(const Matrix& logits, std::span<const SamplingRow> rules,
                            std::span<SampledToken> sampled) = 0;
+  // What norm_over_ranks() does on each rank: sums [rows, 1] f32 = of each row of x Σ x²; and x =
+  // the norm of x where each row's sum was divided by n.
+  virtual void sum_squares(const Matrix& x, const Matrix& sums) = 0;
+  virtual void norm_by_squares(const Matrix& x, const Norm& norm, const Matrix& sums,
+                               int64_t n) = 0;
   static std::unique_ptr<Choices> made_choices(std::vector<SampledToken>&& sampled);
 
  private:
   const std::byte* copy_slices(const WeightSource& source,
                                const std::function<void(size_t)>& progress);
 
-  std::vector<Buffer> weights_;   // copies of slices
-  std::optional<RankSums> sums_;  // once it has joined others
+  std::vector<Buffer> weights_;  // copies of slices
+  // Once it has joined others; of terms as they were told, and of float32.
+  std::optional<RankSums> sums_;
+  std::optional<RankSums> float_sums_;
+  std::vector<float> squares_;  // of norm_over_ranks()
   std::vector<std::chrono::steady_clock::time_point> noted_;
 };
 

@@ -34,4 +34,28 @@ void CpuBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, cons
   });
 }
 
+void CpuBackend::sum_squares(const Matrix& x, const Matrix& sums) {
+  require_f32(x, x.rows, x.cols, "norm_over_ranks: x must be f32");
+  pool_.parallel_for(x.rows, 4, [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const float* row = static_cast<const float*>(x.data) + r * x.stride;
+      static_cast<float*>(sums.data)[r * sums.stride] = kernels_.sum_squares(row, x.cols);
+    }
+  });
+}
+
+void CpuBackend::norm_by_squares(const Matrix& x, const Norm& norm, const Matrix& sums, int64_t n) {
+  NormTask task{.weight = norm.weight, .eps = norm.eps, .n = x.cols};
+  pool_.parallel_for(x.rows, 4, [&](int64_t first, int64_t last) {
+    NormTask row = task;
+    for (int64_t r = first; r < last; ++r) {
+      row.out = static_cast<float*>(x.data) + r * x.stride;
+      row.x = row.out;
+      row.mean_square =
+          static_cast<const float*>(sums.data)[r * sums.stride] / static_cast<float>(n);
+      kernels_.norm_by_square(row);
+    }
+  });
+}
+
 }  // namespace faststream

@@ -39,10 +39,18 @@ inline void write_normalized(const NormTask& task, float mean, float scale) {
 
 void no_norm(const NormTask& task) { write_normalized(task, 0, 1); }
 
+float sum_squares(const float* x, int64_t n) {
+  return sum_of_row(x, n, [](Vec v) { return v * v; });
+}
+
+void norm_by_square(const NormTask& task) {
+  write_normalized(task, 0, 1.0F / __builtin_sqrtf(task.mean_square + task.eps));
+}
+
 void rms_norm(const NormTask& task) {
-  const float squares = sum_of_row(task.x, task.n, [](Vec v) { return v * v; });
-  const float mean_square = squares / static_cast<float>(task.n);
-  write_normalized(task, 0, 1.0F / __builtin_sqrtf(mean_square + task.eps));
+  NormTask known = task;
+  known.mean_square = sum_squares(task.x, task.n) / static_cast<float>(task.n);
+  norm_by_square(known);
 }
 
 void layer_norm(const NormTask& task) {

@@ -358,6 +358,25 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
+  void sum_squares(const Matrix& x, const Matrix& sums) override {
+    require_matrix(x, x.rows, x.cols, "norm_over_ranks: x is not a float matrix");
+    for (int64_t r = 0; r < x.rows; ++r) {
+      double sum = 0;
+      for (const double value : columns(x, r, 0, x.cols)) sum += value * value;
+      set(sums, r, 0, static_cast<float>(sum));
+    }
+  }
+
+  void norm_by_squares(const Matrix& x, const Norm& norm, const Matrix& sums, int64_t n) override {
+    require_norm(norm.kind, norm.weight);
+    for (int64_t r = 0; r < x.rows; ++r) {
+      const double root = std::sqrt(get(sums, r, 0) / static_cast<double>(n) + norm.eps);
+      for (int64_t c = 0; c < x.cols; ++c) {
+        set(x, r, c, static_cast<float>(get(x, r, c) / root * norm.weight[c]));
+      }
+    }
+  }
+
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override {
     const Matrix x = normalize(*this, input);

@@ -72,6 +72,20 @@ void RankSums::gather_columns(const Matrix& m, int64_t each) {
   }
 }
 
+void RankSums::add_up(const Matrix& m) {
+  const auto cols = static_cast<size_t>(m.cols);
+  const auto row = [&](size_t r) {
+    return std::span(static_cast<float*>(m.data) + static_cast<int64_t>(r) * m.stride, cols);
+  };
+  const auto copy_of = [&](size_t r) { return std::span(rows_).subspan(r * cols, cols); };
+  rows_.resize(static_cast<size_t>(m.rows) * cols);
+  for (size_t r = 0; r < static_cast<size_t>(m.rows); ++r)
+    std::ranges::copy(row(r), copy_of(r).begin());
+  add_up(std::span(rows_));
+  for (size_t r = 0; r < static_cast<size_t>(m.rows); ++r)
+    std::ranges::copy(copy_of(r), row(r).begin());
+}
+
 void RankSums::add_up(const Matrix& share, OutputMode output, const Matrix& out) {
   const std::span<float> x(static_cast<float*>(share.data),
                            static_cast<size_t>(share.rows * share.cols));

@@ -23,6 +23,8 @@ class RankSums {
   void add_up(const Matrix& share, OutputMode output, const Matrix& out);
   /// The same of n numbers in a row: x = the sum of all ranks'.
   void add_up(std::span<float> x);
+  /// The same of the rows of a matrix, which may have gaps between them.
+  void add_up(const Matrix& m);
   /// See Backend::gather_columns().
   void gather_columns(const Matrix& m, int64_t each);
 
@@ -34,6 +36,7 @@ class RankSums {
   DType type_;
   std::vector<std::byte> terms_;
   std::vector<float> sums_;
+  std::vector<float> rows_;
 };
 
 }  // namespace faststream

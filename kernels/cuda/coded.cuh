@@ -30,13 +30,11 @@ struct CodedLayout {
   int32_t group_shift = 0;  ///< a group has so many steps, as a power of two
 };
 
-/// Calls f with a format that is a constant: with int4_g128 for all that differ from it in layout
-/// alone.
+/// Calls f with a format that is a constant, of codes that are widened to multiply them: with
+/// int4_g128 for all that differ from it in layout alone.
 template <typename F>
 __device__ auto with_codes(WeightFormat format, const F& f) {
   switch (format) {
-    case WeightFormat::fp8:
-      return f.template operator()<WeightFormat::fp8>();
     case WeightFormat::mxfp4:
       return f.template operator()<WeightFormat::mxfp4>();
     case WeightFormat::nf4:
@@ -136,11 +134,10 @@ class CodedStep {
     const CodedLayout layout = layout_of<kFormat>(layout_);
     const uint32_t word = reinterpret_cast<const uint32_t*>(block)[step >> layout.group_shift];
     if constexpr (kFormat == WeightFormat::nf4) return {word};
-    constexpr bool kHasZero = kFormat != WeightFormat::fp8;
-    const float scale = __uint_as_float(kHasZero ? word & ~15U : word);
+    const float scale = __uint_as_float(word & ~15U);
     const float rest = scale - __uint_as_float(word & 0xffff0000U);
     return {__byte_perm(word, 0, 0x3232), pack_pair<__nv_bfloat16>(rest, rest),
-            kHasZero ? (word & 15U) * 0x00010001U + 0x43004300U : 0};
+            (word & 15U) * 0x00010001U + 0x43004300U};
   }
 
   template <WeightFormat kFormat>
@@ -150,10 +147,7 @@ class CodedStep {
                                                          step * layout.step_bytes + first_);
     // Of a word each half has a column of the pairs.
     const uint32_t word = from[0];
-    if constexpr (kFormat == WeightFormat::fp8) {
-      widen_e4m3(word, group, to[0]);
-      widen_e4m3(from[kPackedStep / 2 / sizeof(uint32_t)], group, to[1]);
-    } else if constexpr (kFormat == WeightFormat::mxfp4) {
+    if constexpr (kFormat == WeightFormat::mxfp4) {
       widen_e2m1(word, group, to[0][0], to[1][0]);
       widen_e2m1(word >> 8, group, to[0][1], to[1][1]);
     } else {
@@ -213,16 +207,6 @@ class CodedStep {
   // 128 and a code is a bf16.
   static __device__ uint32_t integers(uint32_t codes, const Group& group) {
     return scaled(subtract((codes & 0x000f000fU) | 0x43004300U, group.zero), group);
-  }
-  // Four bytes. In the places of bf16 they mean numbers that are 2^120 too small.
-  static __device__ void widen_e4m3(uint32_t bytes, const Group& group, uint32_t (&to)[2]) {
-    constexpr uint32_t kSigns = 0x80008000;
-    constexpr uint32_t kPlaces = 0x07f007f0;
-    constexpr uint32_t kTwoTo120 = 0x7b807b80;
-    const uint32_t even = (bytes << 8 & kSigns) | (bytes << 4 & kPlaces);
-    const uint32_t odd = (bytes & kSigns) | (bytes >> 4 & kPlaces);
-    to[0] = scaled(multiply(even, kTwoTo120), group);
-    to[1] = scaled(multiply(odd, kTwoTo120), group);
   }
 
   CodedLayout layout_;

@@ -152,7 +152,7 @@ size_t CudaBackend::scratch_bytes(const StepBounds& bounds) const {
     if (p.format == WeightFormat::int8) {
       const ScratchPiece many = int8_piece(p.rows, p.in, p.out);
       const ScratchPiece few = few_rows_piece(p.rows, p.in);
-      const ScratchPiece fused = int8_rows_piece(p.rows, p.in);
+      const ScratchPiece fused = eight_bits_piece(p.rows, p.in);
       scratch = std::max({scratch, many.bytes, few.bytes, fused.bytes});
     } else if (p.bias || p.activation) {
       scratch = std::max(scratch, finished_piece(p.rows, p.out).bytes);

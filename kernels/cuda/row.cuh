@@ -159,9 +159,12 @@ __device__ MeasuredNorm measure_row(const X* row, int64_t n, const Norm& norm,
   });
 }
 
-/// How the values of a row become integers from -127 to 127: value = integer · scale.
+/// How the values of a row become numbers of which none is larger than `most`, 127 where they are
+/// integers: value = number · scale.
 class RowScale {
  public:
+  explicit __device__ RowScale(float most = 127) : most_(most) {}
+
   __device__ void see(float value) {
     // The maximum with a NaN is NaN.
     asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest_) : "f"(fabsf(value)));
@@ -187,10 +190,11 @@ class RowScale {
   }
 
   /// No byte can say NaN or infinity: the scale does.
-  [[nodiscard]] __device__ float scale() const { return largest_ / 127.0F; }
-  [[nodiscard]] __device__ float inverse() const { return largest_ > 0 ? 127.0F / largest_ : 0.0F; }
+  [[nodiscard]] __device__ float scale() const { return largest_ / most_; }
+  [[nodiscard]] __device__ float inverse() const { return largest_ > 0 ? most_ / largest_ : 0.0F; }
 
  private:
+  float most_;
   float largest_ = 0;
 };
 

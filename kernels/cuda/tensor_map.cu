@@ -15,6 +15,7 @@ namespace {
 CUtensorMapDataType data_type(DType dtype) {
   switch (dtype) {
     case DType::i8:
+    case DType::u8:
       return CU_TENSOR_MAP_DATA_TYPE_UINT8;
     case DType::f16:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
@@ -22,7 +23,6 @@ CUtensorMapDataType data_type(DType dtype) {
       return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     case DType::f32:
       return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::u8:
     case DType::packed:
       break;
   }

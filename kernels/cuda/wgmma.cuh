@@ -3,6 +3,8 @@
 // Conversion Instructions: Bulk copy". For files that are compiled for sm_90a, named *_sm90a.cu.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -305,9 +307,10 @@ __device__ void multiply_add_rows(float (&c)[kCount], const uint32_t (&a)[4], ui
 #undef FASTSTREAM_MULTIPLY
 
 /// c [64, kColumns] = or += a [64, k] · b [kColumns, k]ᵀ, kColumns 16 or a multiple of 32 up to
-/// 256, a and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, or 32 int8 to
-/// int32. Thread 32w + 4g + t of the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j +
-/// 2t + i); c may have more columns.
+/// 256, a and b from shared memory, 32 bytes of each row: 16 of T's elements to f32, 32 of E4M3 (in
+/// sums of about 14 bits, so chains should be short), or 32 int8 to int32. Thread 32w + 4g + t of
+/// the warpgroup holds in c[4j + 2h + i] element (16w + 8h + g, 8j + 2t + i); c may have more
+/// columns.
 #define FASTSTREAM_MULTIPLY(kind, type, n, signs, count, a_at, b_at, accumulate_at)           \
   asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at           \
                ", 0;\nwgmma.mma_async.sync.aligned.m64n" n type " {" FASTSTREAM_NAMES_##count \
@@ -334,7 +337,9 @@ __device__ void multiply_add_rows(float (&c)[kCount], const uint32_t (&a)[4], ui
     FASTSTREAM_MULTIPLY(kind, type, "256", signs, 128, "128", "129", "130");
 template <typename T, int kColumns, int kCount>
 __device__ void multiply_rows(float (&c)[kCount], uint64_t a, uint64_t b, bool accumulate) {
-  if constexpr (std::is_same_v<T, __half>) {
+  if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
+    FASTSTREAM_MULTIPLY_ANY("+f", "k32.f32.e4m3.e4m3", ", 1, 1")
+  } else if constexpr (std::is_same_v<T, __half>) {
     FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.f16.f16", ", 1, 1, 0, 0")
   } else {
     FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0, 0")
@@ -389,7 +394,6 @@ template <int kColumns, int kCount>
 __device__ void multiply_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
   FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0")
 }
-#undef FASTSTREAM_MULTIPLY_ANY
 #undef FASTSTREAM_MULTIPLY
 
 #undef FASTSTREAM_NAMES_8

@@ -193,6 +193,8 @@ class Engine:
     device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N"; or several that run
         the model together, "cuda:0,1".
     replicas: so many of the model, each with its part of the devices and of the requests.
+    pipeline: the model's layers in so many parts, one after the other, each on as many of the CPU
+        devices ("cpu,cpu").
     adapters: files of adapters beside the model (faststream-convert --adapter-for) by names that the
         setting "adapter" chooses them by; without it the first one is taken, with "" none.
     memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
@@ -205,6 +207,7 @@ class Engine:
         *,
         device: str = "auto",
         replicas: int = 1,
+        pipeline: int = 1,
         threads: int = 0,
         context: int = 0,
         slots: int = 0,
@@ -221,6 +224,7 @@ class Engine:
                 _path(path),
                 device=_text(device),
                 replicas=_whole("replicas", replicas, 31),
+                pipeline=_whole("pipeline", pipeline, 31),
                 threads=_whole("threads", threads, 31),
                 context=_whole("context", context),
                 slots=_whole("slots", slots, 31),

@@ -25,6 +25,7 @@ class NativeEngine:
         *,
         device: str,
         replicas: int,
+        pipeline: int,
         threads: int,
         context: int,
         slots: int,

@@ -152,6 +152,17 @@ def test_faults_are_named(engine):
         engine.generate("\ud800")
 
 
+def test_stages_answer_as_one_does(engine):
+    prompts = [f"Story {i}." for i in range(6)]
+    expected = [d.text for d in engine.generate(prompts, tokens=12, seed=3)]
+    with faststream.Engine(MODEL, device="cpu,cpu", pipeline=2, threads=2, speculate="off") as both:
+        assert "2 stages" in both.info["device"]
+        assert [d.text for d in both.generate(prompts, tokens=12, seed=3)] == expected
+    for wrong in (0, -1, 2, 2**31 - 1):
+        with pytest.raises(faststream.UsageError, match="^pipeline"):
+            faststream.Engine(MODEL, device="cpu", pipeline=wrong)
+
+
 def test_replicas_answer_as_one_does(engine):
     prompts = [f"Story {i}." for i in range(12)]
     expected = [d.text for d in engine.generate(prompts, tokens=12, seed=3)]

@@ -46,7 +46,7 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-bench)
-      echo "-h --help --version --shape -m --model --dtype --kv --device -t --threads
+      echo "-h --help --version --shape -m --model --dtype --kv --device --pipeline -t --threads
         --prompt
         --sequences --depth --generate --repeat --profile --json
         --requests --rate --slots --chunk

@@ -16,6 +16,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -188,6 +189,34 @@ struct Norm {
   const float* weight = nullptr;  ///< [n]
   const float* bias = nullptr;    ///< [n], of layer alone; null: none
   float eps = 0;
+
+  /// That of the elements from here on alone.
+  [[nodiscard]] Norm from(int64_t first) const {
+    Norm part = *this;
+    if (weight != nullptr) part.weight += first;
+    if (bias != nullptr) part.bias += first;
+    return part;
+  }
+};
+
+/// What a rank has of rows that are normalized as a whole, of which each rank has some columns.
+/// Several such rows, the groups, may lie beside each other, as those of queries and of keys.
+struct NormShare {
+  int64_t columns = 0;  ///< of a row, on all ranks together; 0: there is nothing on others
+  int32_t group = 0;    ///< which of the groups it is of
+  int32_t groups = 1;   ///< that all ranks together have
+  /// False: a rank before this one has the same columns, and lets them count.
+  bool counts = true;
+
+  [[nodiscard]] explicit operator bool() const { return columns > 0; }
+  bool operator==(const NormShare&) const = default;
+};
+
+/// An RMS norm of such rows.
+struct SharedNorm {
+  Matrix x;   ///< [rows, n] act or f32: the columns of this rank
+  Norm norm;  ///< weights of these
+  NormShare share;
 };
 
 /// What a product multiplies: the rows of x, or, if there is memory for it, what norm makes of them
@@ -368,7 +397,7 @@ struct Router {
   /// margin (SparseMixer, arXiv:2409.12136). Of these no correction and no groups.
   Score score = Score::softmax;
   float margin = 0;
-  const float* correction = nullptr;  ///< [n_experts] added to scores to choose, not to weigh
+  const float* correction = nullptr;  ///< [scores] added to scores to choose, not to weigh
   /// Experts are in so many groups of equal size; those of the groups_used groups with the largest
   /// scores can be chosen.
   int32_t groups = 1;
@@ -378,7 +407,8 @@ struct Router {
   bool normalized = false;    ///< weights are divided by their sum
   float scale = 1;            ///< of the weights
   bool weighs_input = false;  ///< weights multiply what experts read, not what they give (Llama 4)
-  const float* expert_scales = nullptr;  ///< [n_experts] of the weights of each, too; null: none
+  /// [scores] of the weights of each, too; null: none.
+  const float* expert_scales = nullptr;
 };
 
 /// Feed-forwards of which each token uses a few. Expert e has the e-th of n_experts equal parts of
@@ -645,6 +675,21 @@ class Backend {
   /// are so many; then rank 0's has all. each: a multiple of 4. Rows begin at multiples of 16
   /// bytes.
   virtual void gather_columns(const Matrix& m, int64_t each) = 0;
+
+  /// Whether it has the two operations that follow, for mixers whose ranks need sums of each other
+  /// before the last product. Theirs are of float32, whatever join() was told: what goes on from
+  /// token to token is made of them.
+  [[nodiscard]] virtual bool exchanges_within_mixers() const { return false; }
+  /// Of all ranks, as sum_over_ranks(): m [rows, n] f32 = the sum of all ranks' m.
+  virtual void sum_floats_over_ranks(const Matrix& /*m*/) {
+    throw std::logic_error("sum_floats_over_ranks: the backend does not exchange within mixers");
+  }
+  /// Of all ranks, likewise: x of each becomes its norm, whose mean is of all the row's columns on
+  /// all ranks. All have as many rows, and as many groups; a rank has at most one part of a group,
+  /// and each column of a group counts once. What is exchanged is a number a group and row.
+  virtual void norm_over_ranks(std::span<const SharedNorm> /*norms*/) {
+    throw std::logic_error("norm_over_ranks: the backend does not exchange within mixers");
+  }
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

@@ -195,6 +195,19 @@ class ForwardingBackend : public Backend {
     backend_->sum_over_ranks(share, output, out);
     after("sum over ranks");
   }
+  [[nodiscard]] bool exchanges_within_mixers() const override {
+    return backend_->exchanges_within_mixers();
+  }
+  void sum_floats_over_ranks(const Matrix& m) override {
+    before("sum_floats_over_ranks");
+    backend_->sum_floats_over_ranks(m);
+    after("sum_floats_over_ranks");
+  }
+  void norm_over_ranks(std::span<const SharedNorm> norms) override {
+    before("norm_over_ranks");
+    backend_->norm_over_ranks(norms);
+    after("norm_over_ranks");
+  }
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override {
     before("gather_rows");
     backend_->gather_rows(batch, x, out);

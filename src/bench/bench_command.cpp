@@ -346,10 +346,11 @@ void measure_scheduler(const BenchOptions& options, const ModelConfig& config,
         plan = plan_memory(share, wanted, rank_figures.weight_bytes, 1, figures);
         return runner_limits(plan);
       }));
-  const SchedulerLimits limits{.slots = plan.slots,
-                               .max_step_tokens = plan.limits.max_tokens,
-                               .first_tokens = backend.first_tokens(),
-                               .chunk = plan.chunk};
+  SchedulerLimits limits{.slots = plan.slots,
+                         .max_step_tokens = plan.limits.max_tokens,
+                         .first_tokens = backend.first_tokens(),
+                         .chunk = plan.chunk};
+  limits.run_in_stages(options.stages);
   measure_requests(options, runner, limits, runner.kv_type(), ceilings, report);
 }
 
@@ -387,6 +388,11 @@ void bench_command(const BenchOptions& options, const EngineOptions& engine) {
   check(options);
   std::optional<RandomModel> random;
   if (!options.shape.empty()) {
+    if (engine.link != nullptr) {  // the others open what this one does
+      throw UsageError(
+          "--shape: its weights are made in one process, and mpirun has started several; give a "
+          "model file (-m), or the devices of one process (--device cpu,cpu)");
+    }
     random.emplace(named_shape(options.shape, *format_from_name(options.dtype)), 1);
   }
   const ModelFile file =

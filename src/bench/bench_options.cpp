@@ -9,6 +9,7 @@
 
 #include "bench/random_model.h"
 #include "engine/memory_plan.h"
+#include "engine/ranks.h"
 #include "program/option_values.h"
 #include "support/error.h"
 #include "support/name_list.h"
@@ -95,6 +96,13 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option("--device", options.device,
                  "auto, cpu, cuda or cuda:N; or several, cuda:0,1, that run the model together")
       ->capture_default_str();
+  app.add_option(
+         "--pipeline", options.stages,
+         "The model's layers in so many parts, one after the other, each on as many of the\n"
+         "devices, or of the processes that mpirun has started; on CPUs")
+      ->type_name("N")
+      ->check(whole_number(1, kMostRanks))
+      ->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
       ->check(whole_number(1, 1024));
   app.add_option("--prompt", options.prompt,
@@ -151,7 +159,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
           ->needs(model)
           ->type_name("TEXT");
   for (auto* other : {shape, sequences, depth, repeat, requests}) quality->excludes(other);
-  for (const char* other : {"--profile", "--prompt", "--generate", "--dtype"}) {
+  for (const char* other : {"--profile", "--prompt", "--generate", "--dtype", "--pipeline"}) {
     quality->excludes(app.get_option(other));
   }
   app.add_option("--recipe", options.recipes,

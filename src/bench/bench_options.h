@@ -33,6 +33,7 @@ struct BenchOptions {
   std::string kv;  ///< see EngineOptions
   std::string device = "auto";
   int threads = 0;
+  int stages = 1;                              ///< see EngineOptions
   std::vector<Lengths> prompt = {{256, 256}};  ///< tokens of a prompt, each measured
   std::vector<int32_t> sequences = {1};        ///< sequences generated at once, each measured
   std::vector<int32_t> depth = {16};           ///< tokens before what they generate, each measured

@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
       [&](CLI::App& app) { faststream::bench::add_bench_options(app, options); },
       [&] {
         if (!options.quality.empty()) return faststream::bench::quality_command(options);
-        faststream::EngineOptions engine{.device = options.device, .threads = options.threads};
+        faststream::EngineOptions engine{
+            .device = options.device, .threads = options.threads, .stages = options.stages};
         faststream::run_in_processes(engine,
                                      [&] { faststream::bench::bench_command(options, engine); });
       });

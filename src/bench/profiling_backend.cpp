@@ -159,4 +159,16 @@ void ProfilingBackend::gather_columns(const Matrix& m, int64_t each) {
   ForwardingBackend::gather_columns(m, each);
 }
 
+void ProfilingBackend::sum_floats_over_ranks(const Matrix& m) {
+  describe("f32", {}, static_cast<double>(m.rows * m.cols) * sizeof(float) * other_ranks_);
+  ForwardingBackend::sum_floats_over_ranks(m);
+}
+
+void ProfilingBackend::norm_over_ranks(std::span<const SharedNorm> norms) {
+  const SharedNorm& first = norms.front();
+  const auto sums = static_cast<double>(first.x.rows * first.share.groups);
+  describe("f32", {}, sums * sizeof(float) * other_ranks_);
+  ForwardingBackend::norm_over_ranks(norms);
+}
+
 }  // namespace faststream::bench

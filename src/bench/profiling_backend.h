@@ -54,6 +54,8 @@ class ProfilingBackend final : public ForwardingBackend {
   void join(RankLink& link, DType sums) override;
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_columns(const Matrix& m, int64_t each) override;
+  void sum_floats_over_ranks(const Matrix& m) override;
+  void norm_over_ranks(std::span<const SharedNorm> norms) override;
 
  private:
   /// Of the operation that comes next.

@@ -42,10 +42,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
-  if (options.stages > 1) {
-    limits.turns = options.stages;
-    limits.turn_slots = 1;
-  }
+  limits.run_in_stages(options.stages);
   return limits;
 }
 

@@ -55,15 +55,7 @@ class PipelineExecutor::StepChoices final : public Choices {
 
 PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,
                                    RankLink& link)
-    : own_(std::move(own)), config_(std::move(config)), link_(link) {}
-
-PipelineExecutor::~PipelineExecutor() {
-  try {
-    link_.tell(rank_message(RankCommand::end).bytes());
-  } catch (const std::exception&) {
-    static_cast<void>(0);  // they have ended
-  }
-}
+    : LeadingExecutor(std::move(own), link), config_(std::move(config)) {}
 
 // Does what the others are told, too: where it fails here they have gone another way.
 template <typename Task>
@@ -71,7 +63,7 @@ void PipelineExecutor::together(Task task) {
   try {
     task();
   } catch (const std::exception& error) {
-    link_.fail(error.what());
+    link().fail(error.what());
     throw;
   }
 }
@@ -83,8 +75,8 @@ void PipelineExecutor::read_sources(const Batch& /*batch*/) {
 void PipelineExecutor::forward(const Batch& batch) {
   const std::scoped_lock lock(device_);
   together([&] {
-    link_.tell(rank_message(RankCommand::forward).put(batch).bytes());
-    pass_through(*own_, link_, batch);
+    link().tell(rank_message(RankCommand::forward).put(batch).bytes());
+    pass_through(own(), link(), batch);
     ++n_begun_;
   });
 }
@@ -96,24 +88,24 @@ std::unique_ptr<Choices> PipelineExecutor::choose(std::span<const SamplingRow> r
 
 std::unique_ptr<Choices> PipelineExecutor::choose(int64_t step,
                                                   std::span<const SamplingRow> rules) {
-  const Bytes rows = rows_.take(link_, own_->config().rank, step);
+  const Bytes rows = rows_.take(link(), own().config().rank, step);
   const std::scoped_lock lock(device_);
   finish(step, rows);
-  return own_->choose(rules);
+  return own().choose(rules);
 }
 
 std::vector<float> PipelineExecutor::logits() {
-  const Bytes rows = rows_.take(link_, own_->config().rank, n_begun_);
+  const Bytes rows = rows_.take(link(), own().config().rank, n_begun_);
   const std::scoped_lock lock(device_);
   finish(n_begun_, rows);
-  return own_->logits();
+  return own().logits();
 }
 
 void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
   if (n_finished_ == step) return;
   together([&] {
-    link_.tell(rank_message(RankCommand::finish).put(step).bytes());
-    own_->finish(rows);
+    link().tell(rank_message(RankCommand::finish).put(step).bytes());
+    own().finish(rows);
     n_finished_ = step;
   });
 }
@@ -121,8 +113,8 @@ void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
 void PipelineExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
   const std::scoped_lock lock(device_);
   together([&] {
-    link_.tell(copy_message(copies).bytes());
-    own_->copy(copies);
+    link().tell(copy_message(copies).bytes());
+    own().copy(copies);
   });
 }
 

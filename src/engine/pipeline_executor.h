@@ -15,6 +15,7 @@
 
 #include "backend/rank_link.h"
 #include "engine/executor.h"
+#include "engine/leading_executor.h"
 #include "models/config.h"
 
 namespace faststream {
@@ -32,20 +33,16 @@ class StageRows {
 };
 
 /// Rank 0's. forward() returns once the first stage is done: then the next step may begin, by
-/// another thread, while one waits for the choices of this one. Destroyed, it has the others end.
+/// another thread, while one waits for the choices of this one.
 ///
 /// Where a rank fails, all calls throw Error from then on.
-class PipelineExecutor final : public Executor {
+class PipelineExecutor final : public LeadingExecutor {
  public:
   /// own: the executor of rank 0, of so many stages. config: that of a rank's share of all layers,
   /// whose caches others keep books of. The link, of all ranks, must outlive this.
   PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config, RankLink& link);
-  ~PipelineExecutor() override;
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
-  [[nodiscard]] const RunnerLimits& limits() const override { return own_->limits(); }
-  [[nodiscard]] KvType kv_type() const override { return own_->kv_type(); }
-  [[nodiscard]] size_t kv_bytes() const override { return own_->kv_bytes(); }
 
   /// Models with an encoder do not run in stages.
   void read_sources(const Batch& batch) override;
@@ -65,9 +62,7 @@ class PipelineExecutor final : public Executor {
   template <typename Task>
   void together(Task task);
 
-  std::unique_ptr<DeviceExecutor> own_;
   ModelConfig config_;
-  RankLink& link_;
   StageRows rows_;          // of who waits
   std::mutex device_;       // what is told and what is computed here are in the same order
   int64_t n_begun_ = 0;     // steps, guarded by it

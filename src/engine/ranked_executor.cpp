@@ -1,7 +1,5 @@
 #include "engine/ranked_executor.h"
 
-#include <exception>
-#include <utility>
 #include <vector>
 
 #include "engine/rank_commands.h"
@@ -20,37 +18,26 @@ void begin_together(DeviceExecutor& executor, RankLink& link) {
 
 }  // namespace
 
-RankedExecutor::RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
-    : own_(std::move(own)), link_(link) {}
-
-RankedExecutor::~RankedExecutor() {
-  try {
-    link_.tell(rank_message(RankCommand::end).bytes());
-  } catch (const std::exception&) {
-    static_cast<void>(0);  // they have ended
-  }
-}
-
 void RankedExecutor::read_sources(const Batch& batch) {
-  link_.tell(rank_message(RankCommand::read_sources).put(batch).bytes());
-  own_->read_sources(batch);
+  link().tell(rank_message(RankCommand::read_sources).put(batch).bytes());
+  own().read_sources(batch);
 }
 
 void RankedExecutor::forward(const Batch& batch) {
-  link_.tell(rank_message(RankCommand::forward).put(batch).bytes());
-  own_->forward(batch);
-  begin_together(*own_, link_);
+  link().tell(rank_message(RankCommand::forward).put(batch).bytes());
+  own().forward(batch);
+  begin_together(own(), link());
 }
 
 std::unique_ptr<Choices> RankedExecutor::choose(std::span<const SamplingRow> rules) {
-  return own_->choose(rules);
+  return own().choose(rules);
 }
 
-std::vector<float> RankedExecutor::logits() { return own_->logits(); }
+std::vector<float> RankedExecutor::logits() { return own().logits(); }
 
 void RankedExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
-  link_.tell(copy_message(copies).bytes());
-  own_->copy(copies);
+  link().tell(copy_message(copies).bytes());
+  own().copy(copies);
 }
 
 void follow(DeviceExecutor& executor, RankLink& link) {

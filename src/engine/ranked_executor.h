@@ -4,34 +4,27 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "backend/rank_link.h"
 #include "engine/executor.h"
+#include "engine/leading_executor.h"
 
 namespace faststream {
 
-/// Rank 0's: has the others do what it does. Destroyed, it has them end.
-class RankedExecutor final : public Executor {
+/// Rank 0's: has the others do what it does.
+class RankedExecutor final : public LeadingExecutor {
  public:
   /// own: the executor of rank 0. The link must outlive this.
-  RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link);
-  ~RankedExecutor() override;
-
-  [[nodiscard]] const ModelConfig& config() const override { return own_->config(); }
-  [[nodiscard]] const RunnerLimits& limits() const override { return own_->limits(); }
-  [[nodiscard]] KvType kv_type() const override { return own_->kv_type(); }
-  [[nodiscard]] size_t kv_bytes() const override { return own_->kv_bytes(); }
+  RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
+      : LeadingExecutor(std::move(own), link) {}
 
   void read_sources(const Batch& batch) override;
   void forward(const Batch& batch) override;
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
   std::vector<float> logits() override;
   void copy(std::span<const std::vector<PageCopy>> copies) override;
-
- private:
-  std::unique_ptr<DeviceExecutor> own_;
-  RankLink& link_;
 };
 
 /// What a rank other than 0 does: what rank 0's executor tells, until it ends. Throws Error when

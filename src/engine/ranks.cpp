@@ -70,6 +70,17 @@ RankPlace place_of(const RankLink& link, int32_t stages) {
       .index = link.rank() % each, .count = each, .stage = link.rank() / each, .stages = stages};
 }
 
+// Of all ranks: the same with what their devices can do, all of them.
+RankPlace place_of(RankLink& link, int32_t stages, const Backend& backend) {
+  RankPlace place = place_of(link, stages);
+  const std::span<const std::byte> all =
+      link.gather(bytes_of_value(backend.exchanges_within_mixers()));
+  place.exchanges_within_mixers = place.count == 1 || std::ranges::all_of(all, [](std::byte can) {
+                                    return can != std::byte{0};
+                                  });
+  return place;
+}
+
 // What is to be known of each stage. Ranks whose devices are the same share what is free there.
 std::vector<RankFigures> exchange_figures(RankLink& link, const ModelFiles& files,
                                           const ModelConfig& config, const RankPlace& place,
@@ -150,13 +161,16 @@ Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t st
   return MessageWriter().put(opening).bytes();
 }
 
-// ranks: processes, or devices of one.
-void check_stage_count(int32_t stages, int ranks) {
+// processes: null where the devices are those of one.
+void check_stage_count(int32_t stages, const RankLink* processes, size_t devices) {
+  const int ranks = processes != nullptr ? processes->count() : static_cast<int>(devices);
   if (stages > 0 && ranks % stages == 0) return;
   throw UsageError("--pipeline " + std::to_string(stages) + ": " +
                    (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
-                   " not make as many stages of equal size; start " + std::to_string(stages) +
-                   " processes (mpirun -n " + std::to_string(stages) + "), or a multiple");
+                   " not make as many stages of equal size; " +
+                   (processes == nullptr ? "give as many devices (--device cpu,cpu), or " : "") +
+                   "start " + std::to_string(stages) + " processes (mpirun -n " +
+                   std::to_string(stages) + "), or a multiple");
 }
 
 // What was never tried is refused.
@@ -173,9 +187,10 @@ RunnerLimits limits_of_all(const ModelConfig& config, const RankPlace& own,
                            const Ranks::ChooseLimits& choose_limits, const Backend& backend) {
   std::vector<ModelConfig> shares;
   for (int32_t stage = 0; stage < own.stages; ++stage) {
-    shares.push_back(share_of(
-        config,
-        {.index = own.count - 1, .count = own.count, .stage = stage, .stages = own.stages}));
+    RankPlace place = own;
+    place.index = own.count - 1;
+    place.stage = stage;
+    shares.push_back(share_of(config, place));
   }
   const auto limits_of = [&](size_t stage) { return choose_limits(shares[stage], figures[stage]); };
   size_t least = 0;
@@ -206,12 +221,12 @@ std::unique_ptr<RankLink> link_of_stage(RankLink& link, int32_t stages) {
 void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files,
                   int32_t stages) {
   const ModelConfig config = config_of_files(files);
-  const RankPlace place = place_of(link, stages);
   const std::unique_ptr<RankLink> own_link = link_of_stage(link, stages);
   RankLink& of_stage = own_link ? *own_link : link;
   try {
     const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
     check_stages(stages, *backend);
+    const RankPlace place = place_of(link, stages, *backend);
     exchange_figures(link, files, config, place, *backend, memory_of(*backend, device.device));
     const auto orders = value_of<Orders>(link.listen());
     const auto executor =
@@ -278,8 +293,7 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
 Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, int32_t stages)
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
-  check_stage_count(stages,
-                    processes == nullptr ? static_cast<int>(names.size()) : processes->count());
+  check_stage_count(stages, processes, names.size());
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
@@ -327,7 +341,10 @@ Ranks::~Ranks() {
 }
 
 RankPlace Ranks::place() const {
-  return link_ == nullptr ? RankPlace{} : place_of(*link_, stages_);
+  if (link_ == nullptr) return {};
+  RankPlace place = place_of(*link_, stages_);
+  place.exchanges_within_mixers = place.count == 1 || device().device == "cpu";
+  return place;
 }
 
 std::string Ranks::describe(const Backend& backend) const {
@@ -348,11 +365,11 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
                                             progress);
   }
   check_stages(stages_, backend);
-  const RankPlace own = place();
   static_cast<void>(stages_of(config, stages_));  // refused before others hear of it
   link_->tell(describe_opening(*link_, files, stages_));
   stage_link_ = link_of_stage(*link_, stages_);
   RankLink& of_stage = stage_link_ ? *stage_link_ : *link_;
+  const RankPlace own = place_of(*link_, stages_, backend);
   const std::vector<RankFigures> figures =
       exchange_figures(*link_, files, config, own, backend, memory_of(backend, device().device));
   Orders orders{.limits = limits_of_all(config, own, figures, choose_limits, backend)};
@@ -363,8 +380,11 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
   link_->tell(bytes_of_value(orders));
   auto executor = load_share(*link_, of_stage, files, config, own, backend, orders, progress);
   if (stages_ == 1) return std::make_unique<RankedExecutor>(std::move(executor), *link_);
-  return std::make_unique<PipelineExecutor>(
-      std::move(executor), share_of(config, {.index = own.index, .count = own.count}), *link_);
+  RankPlace of_all_layers = own;
+  of_all_layers.stage = 0;
+  of_all_layers.stages = 1;
+  return std::make_unique<PipelineExecutor>(std::move(executor), share_of(config, of_all_layers),
+                                            *link_);
 }
 
 }  // namespace faststream

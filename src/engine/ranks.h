@@ -64,6 +64,7 @@ class Ranks {
 
   /// Rank 0's.
   [[nodiscard]] const RankDevice& device() const { return devices_.front(); }
+  /// Likewise, before its backend is made: by the device's name.
   [[nodiscard]] RankPlace place() const;
   /// "CUDA 0 (...), 2 ranks", "..., 4 ranks in 2 stages".
   [[nodiscard]] std::string describe(const Backend& backend) const;

@@ -40,6 +40,13 @@ struct SchedulerLimits {
   Drafter* drafter = nullptr;                 ///< for groups that find no proposals by themselves
   bool always_proposes = false;               ///< all that is offered, whatever it costs
   std::span<const int32_t> row_borders = {};  ///< that proposals do not carry a step across
+
+  /// Of a model in so many stages: each has a step, of as few sequences as may be.
+  void run_in_stages(int32_t stages) {
+    if (stages == 1) return;
+    turns = stages;
+    turn_slots = 1;
+  }
 };
 
 struct SchedulerCounts {

@@ -43,7 +43,7 @@ Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Ki
 }
 
 Speculation speculation_of(const EngineOptions& options) {
-  const Speculation speculation = speculation_from_name(options.speculate);
+  Speculation speculation = speculation_from_name(options.speculate);
   if (options.stages == 1) return speculation;
   if (speculation.only_where_exact || speculation.kind == Speculation::Kind::off) return {};
   throw UsageError("--speculate " + options.speculate +

@@ -164,10 +164,14 @@ constexpr PackedLayout packed_layout(WeightFormat format) {
   }
 }
 
+/// Groups of a block.
+constexpr int64_t packed_groups(WeightFormat format) {
+  return kPackedBlock / packed_layout(format).group;
+}
 /// Bytes of a block's descriptions of groups: all of them, even where the row has fewer.
 constexpr int64_t described_bytes(WeightFormat format) {
   const PackedLayout layout = packed_layout(format);
-  return kPackedBlock / layout.group * layout.group_bytes;
+  return packed_groups(format) * layout.group_bytes;
 }
 /// Bytes of a whole block: a multiple of 16, as all rows are.
 constexpr int64_t packed_block_bytes(WeightFormat format) {

@@ -119,6 +119,24 @@ TEST(Bench, ShowsWhatRanksExchange) {
   EXPECT_EQ(n_sums, 2);
 }
 
+TEST(Bench, MeasuresStages) {
+  const std::vector<json> steps = measurements(
+      {"--pipeline", "2", "--prompt", "20", "--sequences", "3", "--generate", "4", "--repeat", "1"},
+      "cpu,cpu");
+  ASSERT_EQ(steps.size(), 3U);
+  EXPECT_NE(steps.back().at("device").get<std::string>().find("2 ranks in 2 stages"),
+            std::string::npos)
+      << steps.back();
+  EXPECT_EQ(steps.back().at("measurement"), "decode");
+  const std::vector<json> requests = measurements(
+      {"--pipeline", "2", "--requests", "6", "--prompt", "5:40", "--generate", "3:9"}, "cpu,cpu");
+  EXPECT_EQ(requests.back().at("requests"), 6);
+  const ProgramResult refused = bench({"--pipeline", "2"}, "cpu,cpu,cpu");
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_NE(refused.err.find("--pipeline 2: 3 ranks do not make"), std::string::npos)
+      << refused.err;
+}
+
 TEST(Bench, RunsRequestsOfMixedLengthsThroughTheScheduler) {
   const std::vector<json> objects =
       measurements({"--requests", "12", "--prompt", "5:90", "--generate", "3:20", "--rate", "2000",

@@ -14,8 +14,12 @@
 #include <vector>
 
 #include "convert/pipeline.h"
+#include "engine/device.h"
+#include "engine/load_weights.h"
+#include "engine/ranks.h"
 #include "engine/runner.h"
 #include "golden_data.h"
+#include "models/shares.h"
 #include "unit/backend/backend_weights.h"
 #include "unit/backend/test_backends.h"
 #include "unit/engine/logits_distance.h"
@@ -246,6 +250,35 @@ TEST_P(GoldenPiecesTest, LogitsInBf16AreThoseOfSingleSteps) {
     in_steps.insert(in_steps.end(), row.begin(), row.end());
   }
   EXPECT_TRUE(in_steps == whole);
+}
+
+// Of families whose ranks need sums of each other within mixers, or have experts beside identities.
+TEST(GoldenRanks, GiveTransformersLogits) {
+  for (const char* family :
+       {"olmo2", "minimax_m2", "mamba", "falcon_mamba", "jamba", "mamba2", "bamba",
+        "granitemoehybrid", "minimax", "minimax_text_01", "longcat_flash"}) {
+    const GoldenData golden = load_golden(std::string("families/") + family);
+    const ModelFile& file = converted(golden, WeightFormat::f32);
+    const ModelConfig config = without_predictors(read_config(file));
+    for (const LayerConfig& layer : share_of(config, {.index = 0, .count = 3}).layer_kinds) {
+      EXPECT_TRUE(layer.shares_mixers) << family << ", " << layer.name;
+      EXPECT_TRUE(layer.shares_feed_forward) << family << ", " << layer.name;
+    }
+    const auto n_tokens = static_cast<int32_t>(golden.tokens.size());
+    Ranks ranks("cpu,cpu,cpu", 3, nullptr);
+    const auto backend = choose_backend(ranks.device().device, 1, 0);
+    Runner runner(ranks.load(
+        file, config, *backend, false,
+        [&](const ModelConfig&, const RankFigures&) {
+          return RunnerLimits{.n_pages = n_tokens / kPageTokens + 3,
+                              .batch = {.max_tokens = n_tokens, .max_logits = n_tokens}};
+        },
+        nullptr));
+    Sequence sequence = runner.begin(n_tokens);
+    runner.step({{{&sequence, golden.tokens, NewTokens::Logits::all}}});
+    EXPECT_LT(distance(runner.logits(), golden.logits), 1e-4) << family;
+    runner.release(sequence);
+  }
 }
 
 std::string test_name(const testing::TestParamInfo<GoldenTest::ParamType>& info) {

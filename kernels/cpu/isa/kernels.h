@@ -59,8 +59,9 @@ struct NormTask {
   const float* bias = nullptr;    ///< [n]; null: zeros
   float eps = 0;
   int64_t n = 0;
-  bool add = false;      ///< to what `out` holds
-  float* out = nullptr;  ///< may be x
+  bool add = false;       ///< to what `out` holds
+  float* out = nullptr;   ///< may be x
+  float mean_square = 0;  ///< of norm_by_square
 };
 
 /// Attention of the query heads that share one KV head, for consecutive tokens of one sequence.
@@ -387,6 +388,8 @@ struct Kernels {
   void (*finish_gated)(const FinishTask&);
   Normalize no_norm;  ///< x itself
   Normalize rms_norm;
+  float (*sum_squares)(const float* x, int64_t n);  ///< as rms_norm adds them up
+  Normalize norm_by_square;                         ///< rms_norm of a mean square that is given
   Normalize layer_norm;
   /// Rotates the first `rotated` elements of `heads` heads in place, by angles with these cosines
   /// and sines [rotated / 2].

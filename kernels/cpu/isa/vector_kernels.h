@@ -256,6 +256,8 @@ inline Kernels vector_kernels() {
   kernels.finish_gated = finish_gated;
   kernels.no_norm = no_norm;
   kernels.rms_norm = rms_norm;
+  kernels.sum_squares = sum_squares;
+  kernels.norm_by_square = norm_by_square;
   kernels.layer_norm = layer_norm;
   kernels.rotate = rotate;
   kernels.convolve = convolve;

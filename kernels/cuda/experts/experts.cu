@@ -151,8 +151,9 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
       work.by_warpgroups ||
       (few_rows_fit(x, product.weight) &&
        (product.weight.format != WeightFormat::int8 || product.weight.quantizes_inputs()));
-  if (fits && product.weight.quantizes_inputs()) {
-    taken = parts.take(DType::i8, x.rows, x.cols);
+  const bool eights = work.by_warpgroups && rounds_to_e4m3(product.weight);
+  if (eights || (fits && product.weight.quantizes_inputs())) {
+    taken = parts.take(eights ? DType::u8 : DType::i8, x.rows, x.cols);
     auto* scales = parts.take<float>(x.rows);
     quantize_rows({.x = x}, product.weight.rotated, taken, scales, queue);
     product.row_scales = scales;

@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/experts/experts.h"
 #include "kernels/cuda/linear/product_sm90a.cuh"
+#include "kernels/cuda/linear/quantize.h"
 
 namespace faststream {
 
@@ -57,7 +58,8 @@ void launch_packed(const GroupedProduct& p, const Queue& queue) {
 bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden) {
   const auto fits = [&](const Weight& weight) {
     if (is_coded(weight.format)) {
-      return x.dtype == DType::bf16 && rows_begin_at_16(weight.data, 0, DType::i8);
+      return x.dtype == DType::bf16 && rows_begin_at_16(weight.data, 0, DType::i8) &&
+             (weight.format != WeightFormat::fp8 || rounds_to_e4m3(weight));
     }
     if (weight.format == WeightFormat::int4) {
       constexpr int64_t kGrain = 16;  // bytes at which rows in eight bits begin
@@ -84,12 +86,13 @@ void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue) {
       if (product.weight.format == WeightFormat::int4)
         return launch_packed<Int4, kMaxTileRows>(product, queue);
       return launch<int8_t, __nv_bfloat16>(product, queue);
-    case DType::f32:
     case DType::u8:
+      return launch_packed<__nv_fp8_e4m3, kMostRowsBesideCodes>(product, queue);
+    case DType::f32:
     case DType::packed:
       break;
   }
-  throw std::logic_error("grouped_product_sm90a: neither a 16-bit type nor i8");
+  throw std::logic_error("grouped_product_sm90a: neither a 16-bit type nor eight bits");
 }
 
 }  // namespace faststream

@@ -14,9 +14,10 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// int4 weights and codes of floats have the first, and on Hopper our own kernel of the third for
-// any number of rows. Where that takes them not, they are decoded before, to i8 and to x's type, as
-// integers whose inputs keep 16 bits are to bf16 (widen.cu), and are that here.
+// int4 weights and codes of floats have the first, but for fp8, and on Hopper our own kernel of the
+// third for any number of rows, fp8 as E4M3 x E4M3. Where that takes them not, they are decoded
+// before, to i8 and to x's type, as integers whose inputs keep 16 bits are to bf16 (widen.cu), and
+// are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -121,12 +122,16 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
             : step_kernel_.linear(input, weight, to)) {
     return true;
   }
-  if (coded) {
+  if (coded && !rounds_to_e4m3(weight)) {
     coded_product_sm90a(normalize(*this, input), weight, to, gated, queue());
     return true;
   }
-  if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
+  if (!coded && (!is_hopper_ || !int8_fits(multiplied, weight))) return false;
   if (!can_quantize(input, weight.rotated)) normalize(*this, input);
+  if (coded) {
+    e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+    return true;
+  }
   return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
 }
 

@@ -1,8 +1,27 @@
-// Products of bf16 rows and codes of floats on Hopper.
+// Products of codes of floats on Hopper.
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/product_sm90a.cuh"
+#include "kernels/cuda/linear/quantize.h"
 
 namespace faststream {
+
+namespace {
+
+template <typename Codes>
+void launch_finished(const Product& product, DType x, const Weight& weight, bool gated,
+                     const Queue& queue) {
+  using Half = __nv_bfloat16;
+  const CodedLayout layout(weight.format);
+  if (gated) {
+    launch<Codes, Half, Finish::gate>(product, x, queue, layout);
+  } else if (product.to.dtype == DType::f32) {
+    launch<Codes, float, Finish::none>(product, x, queue, layout);
+  } else {
+    launch<Codes, Half, Finish::none>(product, x, queue, layout);
+  }
+}
+
+}  // namespace
 
 bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated) {
   constexpr int64_t kEights = 8;  // that gates and copies of results come in
@@ -10,21 +29,24 @@ bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
   const bool finishes = gated ? has_gate(to.activation) : to.activation == Activation::none;
   return x.dtype == DType::bf16 && has_kernel && finishes && outputs % kEights == 0 &&
-         boxes_fit(x, weight, to);
+         (weight.format != WeightFormat::fp8 || rounds_to_e4m3(weight)) && boxes_fit(x, weight, to);
 }
 
 void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                          const Queue& queue) {
-  using Half = __nv_bfloat16;
-  const Product product = product_of(x, 0, x.rows, weight, to, gated);
-  const CodedLayout layout(weight.format);
-  if (gated) {
-    launch<Coded, Half, Finish::gate>(product, x.dtype, queue, layout);
-  } else if (to.dtype == DType::f32) {
-    launch<Coded, float, Finish::none>(product, x.dtype, queue, layout);
-  } else {
-    launch<Coded, Half, Finish::none>(product, x.dtype, queue, layout);
-  }
+  launch_finished<Coded>(product_of(x, 0, x.rows, weight, to, gated), x.dtype, weight, gated,
+                         queue);
+}
+
+void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
+                        const Destination& to, bool gated, const Queue& queue) {
+  in_pieces_of_eight_bits(
+      scratch, input, weight.rotated, DType::u8, queue,
+      [&](const Matrix& codes, const float* row_scales, int64_t first) {
+        Product product = product_of(codes, 0, codes.rows, weight, to.from_row(first), gated);
+        product.row_scales = row_scales;
+        launch_finished<__nv_fp8_e4m3>(product, DType::u8, weight, gated, queue);
+      });
 }
 
 }  // namespace faststream

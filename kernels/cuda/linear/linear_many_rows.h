@@ -46,8 +46,11 @@ bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination
 void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                          const Queue& queue);
 
-/// What int8_product_sm90a() does at a time.
-ScratchPiece int8_rows_piece(int64_t rows, int64_t inputs);
+/// The same of weights of which rounds_to_e4m3() is true, with each row of x rounded to E4M3
+/// (symmetric, scale max|x| / 448). Temporaries are taken from `scratch`. The input:
+/// can_quantize().
+void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
+                        const Destination& to, bool gated, const Queue& queue);
 
 /// x [rows, in] · gate_upᵀ and its gate at once, on Hopper, for 16-bit x and weights of its type.
 /// Returns false, with nothing done, for others, for rows of x or of the result that do not begin

@@ -90,6 +90,58 @@ class CodedWidening {
   int eight_channels_;
 };
 
+/// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next kAhead
+/// blocks are on their way meanwhile: beside full copies ahead they take 1 us and more.
+template <int kAhead>
+class GroupScales {
+ public:
+  static constexpr int kGroups = packed_groups(WeightFormat::fp8);
+
+  /// rows: of the weight; null where there is none.
+  __device__ void begin(const std::byte* const (&rows)[2], int64_t row_bytes, int first_block) {
+    blocks_ = static_cast<int>(ceil_div(row_bytes, kBytes));
+    next_block_ = first_block;
+    rows_[0] = rows[0];
+    rows_[1] = rows[1];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) ask(i);
+  }
+
+  /// Of the first block, then of the next one.
+  __device__ void take(float (&scales)[kGroups][2]) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scales[0][i] = next_[0][i].x;
+      scales[1][i] = next_[0][i].y;
+      scales[2][i] = next_[0][i].z;
+      scales[3][i] = next_[0][i].w;
+#pragma unroll
+      for (int j = 1; j < kAhead; ++j) next_[j - 1][i] = next_[j][i];
+    }
+    ask(kAhead - 1);
+  }
+
+ private:
+  static constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
+  static_assert(kGroups * sizeof(float) == sizeof(float4));
+
+  __device__ void ask(int place) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      next_[place][i] = {};
+      if (rows_[i] != nullptr && next_block_ < blocks_) {
+        next_[place][i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + next_block_ * kBytes));
+      }
+    }
+    ++next_block_;
+  }
+
+  const std::byte* rows_[2];
+  int blocks_;
+  int next_block_;
+  float4 next_[kAhead][2];
+};
+
 /// A thread's sums that it wants again much later: in memory, as there are no registers for them.
 template <int kCount>
 class ParkedSums {
@@ -141,6 +193,8 @@ class Consumer {
   __device__ void run() {
     const Steps steps = steps_of_block(a_);
     const bool is_divided = K::kDivides && a_.tiling.split > 1;
+    bool waits = !K::kGrouped;  // what weights have is there before
+    if (!waits) wait_for_inputs();
     for_tiles<K>(a_, [&](Tile tile) {
       const int rows = ceil_div(tile.rows, kPartRows) * kPartRows;
       if (is_divided) {  // of the tile's rows, those that this block finishes
@@ -148,11 +202,16 @@ class Consumer {
         tile.first_row += before;
         tile.rows = min(K::kRows / 2, tile.rows - before);
       }
-      load_scales(tile);
+      load_channels(tile, steps);
+      if (waits) wait_for_inputs();
+      waits = false;
+      load_row_scales(tile);
       // Zeros to add to: of what the tile before left in these registers the compiler would not
       // know that no product is on its way, and have each wait for the one before.
       Sums sums = {};
-      if constexpr (K::kPacked) {
+      if constexpr (K::kE4m3) {
+        multiply_groups<K::kRows>(steps, rows, sums);
+      } else if constexpr (K::kPacked) {
         multiply_packed<K::kRows>(steps, rows, sums);
       } else {
         multiply<K::kRows>(steps, rows, sums);
@@ -169,14 +228,15 @@ class Consumer {
  private:
   using Out = typename K::Out;
   using Sums = typename K::Sum[K::kRows / 2];
+  using Scales = GroupScales<K::kRows <= 64 ? 2 : 1>;  // as registers have room
 
-  // Of this thread's two channels, and of the tile's rows: lane l has row 32 i + l in [i]. The
-  // products' time hides the loads'.
-  __device__ void load_scales(const Tile& tile) {
+  // Of this thread's two channels. The products' time hides the loads', but for the first groups'.
+  __device__ void load_channels(const Tile& tile, const Steps& steps) {
     const Destination& to = a_.product.to;
     const int warp = thread_ / kWarp;
     const int64_t before =  // channels of other experts
         K::kGrouped ? tile.expert * (K::kGated ? 2 : 1) * a_.product.outputs : 0;
+    const std::byte* rows[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t column = tile.first_output + group_ * K::kGroupOutputs +
@@ -184,9 +244,17 @@ class Consumer {
       const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
       const bool exists = column < a_.product.outputs;
       channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
+      rows[half] = exists ? static_cast<const std::byte*>(a_.product.weight) +
+                                (before + channel) * a_.weight_row_bytes
+                          : nullptr;
       biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
-    if constexpr (K::kIntegers) {
+    if constexpr (K::kE4m3) group_scales_.begin(rows, a_.weight_row_bytes, steps.first);
+  }
+
+  // Of the tile's rows: lane l has row 32 i + l in [i].
+  __device__ void load_row_scales(const Tile& tile) {
+    if constexpr (K::kScaledRows) {
 #pragma unroll
       for (int i = 0; i < K::kRows / kWarp; ++i) {
         const int row = i * kWarp + lane_;
@@ -308,6 +376,90 @@ class Consumer {
     }
   }
 
+  // The same of E4M3: of each group of columns a chain, whose sums times the group's scale are
+  // added in order, in each half of the inputs. Meanwhile the tensor cores have the next group, or
+  // of many rows, whose sums registers have no room for twice, the other warpgroup's.
+  template <int kRows>
+  __device__ void multiply_groups(const Steps& steps, int rows, Sums& totals) {
+    if constexpr (kRows > kPartRows) {
+      if (rows < kRows) return multiply_groups<kRows - kPartRows>(steps, rows, totals);
+    }
+    constexpr bool kTwice = K::kRows <= 64;
+    const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
+    ParkedSums<kRows / 2> first_half;
+    Sums sums[kTwice ? 2 : 1] = {};
+    if (!kTwice && group_ == 1) give_turn(0);
+#pragma unroll 1
+    for (int step = 0; step < steps.count; ++step) {
+      float of_groups[Scales::kGroups][2];
+      group_scales_.take(of_groups);
+      const bool begins = step == 0 || step == half;
+      const bool is_last = step + 1 == steps.count;
+      // A loop ends with no product on its way: the compiler would have each wait for the one
+      // before.
+      int before = kTwice ? begin_group<kRows>(sums[0]) : 0;
+#pragma unroll
+      for (int i = 0; i < Scales::kGroups; ++i) {
+        Sums& now = sums[kTwice ? i % 2 : 0];
+        if constexpr (kTwice) {
+          const int stage = before;
+          if (i + 1 < Scales::kGroups) {
+            before = begin_group<kRows>(sums[(i + 1) % 2]);
+            wait_for_groups<1>();
+          } else {
+            wait_for_groups<0>();
+          }
+          release(now, stage);
+        } else {
+          synchronize_threads(kTurn + group_, kGroups * kWarpgroup);
+          const int stage = begin_group<kRows>(now);
+          wait_for_groups<0>();
+          release(now, stage);
+          const bool ends = is_last && i + 1 == Scales::kGroups;
+          if (group_ == 0 || !ends) give_turn(1 - group_);
+        }
+#pragma unroll
+        for (int j = 0; j < kRows / 2; ++j) {
+          const float more = __fmul_rn(now[j], of_groups[i][j / 2 % 2]);
+          totals[j] = begins && i == 0 ? more : __fadd_rn(totals[j], more);
+        }
+      }
+      if (step + 1 == half) first_half.put(totals);
+    }
+    if (half > 0) first_half.add_to(totals);
+  }
+
+  // Has the tensor cores begin a chain, of the next stage. Returns that.
+  template <int kRows>
+  __device__ int begin_group(Sums& sums) {
+    const int stage = at_.stage;
+    const std::byte* weights = shared_.stages + stage * a_.stage_bytes;
+    wait_for_phase(shared_.there[stage], at_.parity);
+    pin(sums);
+    begin_products();
+#pragma unroll
+    for (int offset = 0; offset < kBlockRowBytes; offset += kInstructionBytes) {
+      multiply_rows<typename K::Element, kRows>(
+          sums, matrix_descriptor(weights + group_ * kGroupChannels * kBlockRowBytes + offset, 16),
+          matrix_descriptor(weights + kWeightsBytes + offset, 16), offset > 0);
+    }
+    end_group();
+    at_.advance(a_.n_stages);
+    return stage;
+  }
+
+  // The chain is done, and its stage may be filled.
+  __device__ void release(Sums& sums, int stage) {
+    pin(sums);
+    if (lane_ == 0) arrive(shared_.done[stage]);
+  }
+
+  // The tensor cores are the other warpgroup's, which waits for its turn or will.
+  static __device__ void give_turn(int group) {
+    __syncwarp();
+    asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + group), "n"(kGroups * kWarpgroup) : "memory");
+  }
+
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
   // the rows, and sends the other block its half. Parts come where results will leave from: a block
   // has one tile.
@@ -369,7 +521,7 @@ class Consumer {
   // Writes the tile's rows, whose sums are the first of sums. Gates have a loop each, as
   // activations do.
   __device__ void finish(const Tile& tile, const Sums& sums) {
-    if constexpr (K::kGated && (K::kGrouped || K::kPacked)) {
+    if constexpr (K::kGated && (K::kGrouped || K::kPacked || K::kE4m3)) {
       switch (a_.product.to.activation) {
         case Activation::gelu:
           return finish<Activation::gelu>(tile, sums);
@@ -513,7 +665,7 @@ class Consumer {
 
   // Of row 8 eight + 2t + i. `eight` is known to the compiler.
   __device__ float row_scale_of(int eight, int i) const {
-    if constexpr (!K::kIntegers) return 1;
+    if constexpr (!K::kScaledRows) return 1;
     return __shfl_sync(kAllLanes, row_scales_[eight / 4], eight % 4 * 8 + lane_ % 4 * 2 + i);
   }
 
@@ -524,6 +676,8 @@ class Consumer {
       return __fadd_rn(static_cast<float>(sum) * row_scale * channel_scales_[half], biases_[half]);
     } else if constexpr (K::kActivated) {
       return sum;
+    } else if constexpr (K::kE4m3) {
+      return __fadd_rn(__fmul_rn(sum, row_scale), biases_[half]);
     } else {
       const float value = sum + biases_[half];
       // As beside few rows.
@@ -533,6 +687,7 @@ class Consumer {
 
   // Named barriers.
   static constexpr int kResultsFree = 1;  // and one more for the second warpgroup
+  static constexpr int kTurn = 3;         // likewise
 
   const Arguments& a_;
   const Maps& maps_;
@@ -543,6 +698,7 @@ class Consumer {
   Place at_;
   Place weights_at_;  // of packed weights
   float channel_scales_[2];
+  Scales group_scales_;  // of E4M3
   float biases_[2];
   float row_scales_[K::kRows / kWarp];
 };

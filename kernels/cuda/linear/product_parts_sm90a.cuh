@@ -45,6 +45,7 @@ constexpr int kMaxPackedStages = 3;
 template <typename ElementType, typename OutType, Finish kLast, int kMostRows,
           bool kManyWeights = false>
 struct Kind {
+  static constexpr bool kE4m3 = std::is_same_v<ElementType, __nv_fp8_e4m3>;
   static constexpr bool kCoded = std::is_same_v<ElementType, Coded>;
   static constexpr bool kPacked = kCoded || std::is_same_v<ElementType, Int4>;
   using Element =  // of x
@@ -52,12 +53,14 @@ struct Kind {
   using Out = OutType;
   static constexpr bool kIntegers = std::is_same_v<Element, int8_t>;
   using Sum = std::conditional_t<kIntegers, int32_t, float>;
+  static constexpr bool kScaledRows = kIntegers || kE4m3;  // of x
   static constexpr bool kGated = kLast == Finish::gate;
   static constexpr bool kActivated = kLast == Finish::activation;
   static constexpr bool kGrouped = kManyWeights;
   static constexpr int kRows = kMostRows;
-  static constexpr bool kDivides =  // if tiles have all these rows
-      (kIntegers || kCoded) && !kGrouped && can_divide(kRows);
+  /// Whether sums are those of two halves of the inputs, or of any parts.
+  static constexpr bool kHalves = (kIntegers || kCoded || kE4m3) && !kGrouped;
+  static constexpr bool kDivides = kHalves && can_divide(kRows);  // if tiles have all these rows
   /// Weights are read once, as rows that so few tiles take are one tile's; a hint takes time: with
   /// one that says nothing, 128 sequences of Llama-3-8B made 2.5% fewer tokens, in int4 7%.
   static constexpr bool kReadsOnce = kRows <= 64 && !kGrouped;
@@ -66,7 +69,7 @@ struct Kind {
   static constexpr int kGroupOutputs = kOutputs / kGroups;
   static constexpr int kXColumns = kBlockRowBytes / static_cast<int>(sizeof(Element));
   static constexpr int kStepParts =
-      kPacked ? static_cast<int>(kPackedBlock) / kXColumns : 1;  // of x
+      kPacked || kE4m3 ? static_cast<int>(kPackedBlock) / kXColumns : 1;  // of x
   static constexpr int kStepColumns = kStepParts * kXColumns;
 
   /// Results leave in boxes of so many columns, a warpgroup's side by side.
@@ -109,6 +112,7 @@ struct Arguments {
   int32_t n_stages = 0;
   int32_t n_weight_stages = 0;  // of packed weights alone
   CodedLayout coded = {};
+  int64_t weight_row_bytes = 0;  // of E4M3
   // Of kinds of many weights: how many, and how they divide rows, in device memory. The tiling says
   // how many rows a tile has at most.
   int32_t experts = 1;
@@ -124,6 +128,20 @@ __host__ __device__ int packed_pitch(const Arguments& a) {
 template <typename K>
 __host__ __device__ int packed_stage_bytes(const Arguments& a) {
   return kTileChannels * packed_pitch<K>(a);
+}
+
+/// Where the weights of a part of the inputs begin in a row of the weight's map, of E4M3 in words,
+/// as blocks of codes are stored behind their groups' scales.
+template <typename K>
+__device__ int weights_column(int part) {
+  if constexpr (K::kE4m3) {
+    constexpr auto kBlockBytes = static_cast<int>(packed_block_bytes(WeightFormat::fp8));
+    constexpr auto kCodes = static_cast<int>(described_bytes(WeightFormat::fp8));
+    return (part / K::kStepParts * kBlockBytes + kCodes + part % K::kStepParts * K::kXColumns) /
+           kPackedWord;
+  } else {
+    return part * K::kXColumns;
+  }
 }
 
 struct Tile {

@@ -22,7 +22,9 @@
 // beside them in stages of its own; the warpgroups widen them to x's type in the registers that the
 // tensor cores read: int4 to the int8 matrix that it is, codes to the bf16 of their floats. Codes'
 // products are summed block by block, each a chain, and the blocks' sums in order: so other kernels
-// can have several warps make a sum (step_kernel/).
+// can have several warps make a sum (step_kernel/). Codes of E4M3 are multiplied as they are, by
+// rows that are rounded to it, group by group of columns: chains of their own, which have a scale
+// each.
 //
 // 16-bit sums are chains of 16 inputs each, in order, as those of linear_in_order.cu and cuBLASLt.
 // For files that are compiled for sm_90a.
@@ -73,38 +75,39 @@ __device__ void copy_tiles(const Arguments& a, const Maps& maps, Shared& shared)
     const int box_rows = is_whole ? tile.rows : kPartRows;
     const int rows = ceil_div(tile.rows, box_rows) * box_rows;
     const int bytes = kWeightsBytes + rows * kBlockRowBytes;
-    const auto column = [&](int step) { return (steps.first + step) * K::kStepColumns; };
-    const auto copy_own_weights = [&](int step) {
+    const auto copy_own_weights = [&](int part) {
       uint64_t& there = shared.there[weights_at.stage];
       wait_for_phase(shared.done[weights_at.stage], weights_at.parity ^ 1U);
       arrive_and_expect(there, bytes);
       std::byte* to = shared.stages + weights_at.stage * a.stage_bytes;
-      copy_weights<K>(a, maps, tile, column(step), to, there);
+      copy_weights<K>(a, maps, tile, weights_column<K>(part), to, there);
       weights_at.advance(a.n_stages);
     };
-    const auto copy_x = [&](int step) {
+    const auto copy_x = [&](int part) {
       uint64_t& there = shared.there[x_at.stage];
       std::byte* to = shared.stages + x_at.stage * a.stage_bytes + kWeightsBytes;
 #pragma unroll 1
       for (int row = 0; row < rows; row += box_rows) {
-        copy_box(to + row * kBlockRowBytes, x_box, column(step), tile.first_row + row, there);
+        copy_box(to + row * kBlockRowBytes, x_box, part * K::kXColumns, tile.first_row + row,
+                 there);
       }
       x_at.advance(a.n_stages);
     };
-    int step = 0;
+    int part = steps.first * K::kStepParts;
+    const int end = part + steps.count * K::kStepParts;
     if (first) {  // weights are there before the inputs
-      const int ahead = min(steps.count, a.n_stages);
+      const int ahead = min(end, part + a.n_stages);
 #pragma unroll 1
-      for (int i = 0; i < ahead; ++i) copy_own_weights(i);
+      for (int i = part; i < ahead; ++i) copy_own_weights(i);
       wait_for_inputs();
 #pragma unroll 1
-      for (; step < ahead; ++step) copy_x(step);
+      for (; part < ahead; ++part) copy_x(part);
       first = false;
     }
 #pragma unroll 1
-    for (; step < steps.count; ++step) {
-      copy_own_weights(step);
-      copy_x(step);
+    for (; part < end; ++part) {
+      copy_own_weights(part);
+      copy_x(part);
     }
   });
 }
@@ -203,7 +206,6 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
     }
   } else {
     take_registers<232>();
-    wait_for_inputs();
     Consumer<K>(a, maps, shared).run();
   }
 }
@@ -240,8 +242,7 @@ void launch(Arguments a, DType type, const Queue& queue) {
   if constexpr (K::kPacked) {
     constexpr int kFewRows = 128;  // beside which weights are what takes the time
     constexpr int kTableBytes = K::kCoded ? 0 : static_cast<int>(sizeof(Int4Table));
-    const bool many_stages = tiling.rows <= kFewRows && a.coded.format != WeightFormat::fp8;
-    a.n_weight_stages = many_stages ? kMaxPackedStages : 2;
+    a.n_weight_stages = tiling.rows <= kFewRows ? kMaxPackedStages : 2;
     a.stage_bytes = tiling.rows * kBlockRowBytes;
     const int left = kStagesBytes - kTableBytes - a.n_weight_stages * packed_stage_bytes<K>(a);
     a.n_stages = std::min(kMaxStages, left / a.stage_bytes);
@@ -260,11 +261,14 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const int64_t channels = a.experts * (K::kGated ? 2 : 1) * product.outputs;
   BoxedMatrix weights{product.weight, type,           channels,
                       product.inputs, product.inputs, kTileChannels};
-  if constexpr (K::kPacked) {  // in words, of which a box may have enough
-    const WeightFormat format = K::kCoded ? a.coded.format : WeightFormat::int4;
-    const int64_t words = row_bytes(format, product.inputs) / kPackedWord;
-    weights = {product.weight, DType::f32,    channels,          words,
-               words,          kTileChannels, packed_pitch<K>(a)};
+  if constexpr (K::kPacked || K::kE4m3) {  // in words, of which a box may have enough
+    const WeightFormat format = K::kE4m3    ? WeightFormat::fp8
+                                : K::kCoded ? a.coded.format
+                                            : WeightFormat::int4;
+    a.weight_row_bytes = row_bytes(format, product.inputs);
+    const int64_t words = a.weight_row_bytes / kPackedWord;
+    weights = {product.weight, DType::f32, channels, words, words, kTileChannels};
+    if constexpr (K::kPacked) weights.box_bytes = packed_pitch<K>(a);
   }
   const Maps maps{
       .x = boxes_of(tiling.rows),
@@ -286,13 +290,13 @@ void launch(Arguments a, DType type, const Queue& queue) {
 /// By the kernel of the tiles' rows. coded: of the weight.
 template <typename Element, typename Out, Finish kLast>
 void launch(const Product& product, DType type, const Queue& queue, const CodedLayout& coded = {}) {
-  constexpr bool kCodes = std::is_same_v<Element, Coded>;
+  constexpr bool kCodes = std::is_same_v<Element, Coded> || std::is_same_v<Element, __nv_fp8_e4m3>;
   constexpr int kMost = kCodes ? kMostRowsBesideCodes : kMaxTileRows;
   using Most = Kind<Element, Out, kLast, kMost>;
   const TiledProduct tiled{product.rows,
                            ceil_div(product.outputs, Most::kOutputs),
                            steps_of<Most>(product),
-                           Most::kIntegers || kCodes,
+                           Most::kHalves,
                            Most::kStepParts,
                            kMost};
   const Tiling tiling = choose_tiling(tiled, gpu_attribute(cudaDevAttrMultiProcessorCount));

@@ -5,11 +5,14 @@
 // Bytes: a row of 4,096 f32 with its norm 20 kB: 2,048 of them 14 us at 3.07 TB/s.
 #include "kernels/cuda/linear/quantize.h"
 
+#include <cuda_fp8.h>
+
 #include <cstdint>
 #include <stdexcept>
 
 #include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/held_row.cuh"
+#include "support/weight_format.h"
 
 namespace faststream {
 
@@ -43,10 +46,38 @@ __device__ void store_quantized(__nv_bfloat16* to, const float (&values)[kHeldEa
   store_eight(to, integers);
 }
 
+/// A code of E4M3, in a row whose codes are where those of a coded weight are (coded_place()).
+struct E4m3 {
+  uint8_t code;
+};
+__device__ uint32_t two_codes(float first, float second) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
+}
+// Lanes 2i and 2i + 1 have sixteen columns, of which the first eight and the others go by turns.
+__device__ void store_quantized(E4m3* to, const float (&values)[kHeldEach], float inverse) {
+  const auto four = [&](int i) {
+    return two_codes(values[i] * inverse, values[i + 1] * inverse) |
+           two_codes(values[i + 2] * inverse, values[i + 3] * inverse) << 16;
+  };
+  const uint32_t low = four(0);
+  const uint32_t high = four(4);
+  const auto lane = threadIdx.x % kWarp;
+  const bool is_second = lane % 2 != 0;
+  const uint32_t other = __shfl_xor_sync(3U << (lane & ~1U), is_second ? low : high, 1);
+  const uint32_t even = is_second ? other : low;
+  const uint32_t odd = is_second ? high : other;
+  *reinterpret_cast<uint2*>(to) =
+      make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+}
+template <typename Out>
+__device__ RowScale row_scale_of() {
+  return RowScale(std::is_same_v<Out, E4m3> ? 448.0F : 127.0F);
+}
+
 template <typename T, int kTurns, int kThreads, typename Out>
 __device__ void quantize_held(const HeldRow<T, kTurns, kThreads>& row, int n,
                               RowTeam<kThreads>& team, Out* out, float* row_scale) {
-  RowScale scale;
+  RowScale scale = row_scale_of<Out>();
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     scale.see(row.pieces);
   } else {
@@ -137,17 +168,21 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
     if constexpr (kRotated) return rotated_column(x, n, c);
     return to_float(x[c]);
   };
-  RowScale scale;
+  RowScale scale = row_scale_of<Out>();
   for (int64_t c = threadIdx.x; c < n; c += kThreads) scale.see(value(c));
   RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
   scale.join(team);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
   for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+    if constexpr (std::is_same_v<Out, E4m3>) {
+      out[coded_place(c)].code = static_cast<uint8_t>(two_codes(value(c) * inverse, 0));
+      continue;
+    }
     const QuantizedValue quantized(value(c), inverse);
     if constexpr (std::is_same_v<Out, int8_t>) {
       out[c] = static_cast<int8_t>(quantized.bits());
-    } else {
+    } else if constexpr (std::is_same_v<Out, __nv_bfloat16>) {
       out[c] = from_float<Out>(quantized.as_float());
     }
   }
@@ -228,6 +263,10 @@ bool can_quantize(const Input& input, bool rotated) {
           can_hold(input.norm) && (!rotated || can_rotate(x.cols)));
 }
 
+bool rounds_to_e4m3(const Weight& weight) {
+  return weight.format == WeightFormat::fp8 && weight.cols % kPackedStep == 0;
+}
+
 Input row_range(const Input& input, int64_t first, int64_t count) {
   Input rows = input;
   rows.x = input.x.row_range(first, count);
@@ -242,13 +281,19 @@ void quantize_rows(const Input& input, bool rotated, const Matrix& integers, flo
       return launch(input, rotated, static_cast<int8_t*>(integers.data), scales, queue);
     case DType::bf16:
       return launch(input, rotated, static_cast<__nv_bfloat16*>(integers.data), scales, queue);
+    case DType::u8:
+      return launch(input, rotated, static_cast<E4m3*>(integers.data), scales, queue);
     case DType::f32:
     case DType::f16:
-    case DType::u8:
     case DType::packed:
       break;
   }
-  throw std::logic_error("quantize_rows: neither i8 nor bf16");
+  throw std::logic_error("quantize_rows: neither eight bits nor bf16");
+}
+
+ScratchPiece eight_bits_piece(int64_t rows, int64_t inputs) {
+  constexpr int64_t kGrain = 256;  // the largest tile's rows
+  return piece_of(rows, static_cast<size_t>(inputs) + sizeof(float), kGrain);
 }
 
 size_t rows_for_bytes(int64_t rows, int64_t columns) {

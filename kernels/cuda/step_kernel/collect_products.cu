@@ -49,7 +49,8 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
   const bool has_codes =
-      is_coded(weight.format) && weight.cols % kPackedStep == 0 &&
+      is_coded(weight.format) && weight.format != WeightFormat::fp8 &&
+      weight.cols % kPackedStep == 0 &&
       ceil_div(row_bytes, step_kernel::chunk_bytes_of(weight.format)) <= kMaxTileStages;
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
                      (has_codes || (is_integer(weight.format) && weight.quantizes_inputs()) ||

@@ -56,6 +56,7 @@ class BackendProducts : public BackendTest {
   /// of
   ///   errors uniform within half a step; of a row that is rotated first, likewise of what three
   ///   roundings to bf16 change;
+  /// - x beside fp8, which a backend may round to E4M3;
   /// - integer weights whose inputs keep 16 bits: they may become bf16.
   static HostTensor product_bounds(const HostTensor& x, const HostWeight& weight) {
     const WeightFormat format = weight.format;
@@ -89,6 +90,10 @@ class BackendProducts : public BackendTest {
           bound += 6 * unit_roundoff(stored_type(format)) * std::sqrt(products_squared / 3);
         } else if (is_integer(format) && weight.input_bits == 8) {
           bound += 6 * largest / 127.0 * std::sqrt(weights_squared / 12);
+        } else if (format == WeightFormat::fp8) {
+          // Of numbers up to 448 the smallest that differ do so by 2^-9.
+          bound += 6 * 0x1p-4 * std::sqrt(products_squared / 3) +
+                   6 * largest / 448 * 0x1p-9 * std::sqrt(weights_squared / 12);
         } else if (!is_float(format)) {
           bound += 6 * unit_roundoff(DType::bf16) * std::sqrt(2 * products_squared / 3);
         }

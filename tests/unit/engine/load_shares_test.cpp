@@ -11,6 +11,7 @@
 #include "model_file/model_image.h"
 #include "models/shares.h"
 #include "models/tensor_plan.h"
+#include "unit/engine/model_shapes.h"
 #include "unit/models/descriptions.h"
 
 namespace faststream {
@@ -30,8 +31,8 @@ struct Rows {
 TEST(LoadShares, GivesEachRankItsRowsAndColumns) {
   ModelConfig grouped = small_decoder();
   grouped.weight_format = WeightFormat::int4;
-  for (const ModelConfig& config :
-       {small_decoder(), rich_decoder(), small_hybrid(), small_translator(), grouped}) {
+  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_hybrid(),
+                                    small_translator(), grouped, exchanging_shape()}) {
     const ModelImage image = bench::make_random_model(config, 3);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     for (const int32_t ranks : {1, 2, 3}) {

@@ -218,6 +218,65 @@ inline ModelConfig hybrid_shape(WeightFormat format) {
   return config;
 }
 
+// Mixers of which ranks need sums of each other before the last product, and experts beside
+// identities. Of the vocabulary of engine_shape().
+inline ModelConfig exchanging_shape() {
+  ModelConfig config = plain_decoder({.n_layers = 6,
+                                      .hidden = 52,
+                                      .n_heads = 6,
+                                      .n_kv_heads = 2,
+                                      .head_dim = 20,
+                                      .ffn_hidden = 76,
+                                      .vocab = 280,
+                                      .max_context = 1000});
+  const NormConfig rms{.kind = NormKind::rms, .eps = 1e-6F};
+  LayerConfig attention = config.layer_kinds[0];
+  attention.name = "norms of all heads";
+  attention.attention().qk_norm = QkNorm::whole;
+  attention.attention().qk_norm_as = rms;
+  LayerConfig state_space = attention;
+  state_space.name = "one group";
+  state_space.mixers = {
+      StateSpaceConfig{.n_heads = 8,
+                       .head_dim = 12,
+                       .n_groups = 1,
+                       .state_size = 10,
+                       .convolution = {.taps = 3, .bias = true, .activation = Activation::silu},
+                       .norm = rms}};
+  LayerConfig norm_first = state_space;
+  norm_first.name = "two groups";
+  norm_first.get<StateSpaceConfig>().n_groups = 2;
+  norm_first.get<StateSpaceConfig>().norm_first = true;
+  LayerConfig scan = attention;
+  scan.name = "selective scan";
+  scan.mixers = {SelectiveScanConfig{.channels = 70,
+                                     .state_size = 6,
+                                     .step_rank = 5,
+                                     .convolution = {.taps = 4, .activation = Activation::silu},
+                                     .bias = true,
+                                     .norm = rms}};
+  LayerConfig linear = attention;
+  linear.name = "linear attention";
+  linear.mixers = {LinearAttentionConfig{.n_heads = 5, .head_dim = 14, .norm = rms}};
+  // As of LongCat: experts are added after the next layer.
+  state_space.ffn = {};
+  state_space.experts = {.count = 5,
+                         .router = {.used = 3, .correction = true, .scale = 2},
+                         .each = {.size = 28},
+                         .shared = {.size = 36},
+                         .identities = 3,
+                         .deferred = true};
+  linear.ffn = {};
+  linear.experts = {.count = 5,
+                    .router = {.used = 3, .normalized = true, .expert_scales = true},
+                    .each = {.size = 28, .bias = true},
+                    .shared = {},
+                    .identities = 3};
+  config.layer_kinds = {attention, state_space, norm_first, scan, linear};
+  config.layers = {1, 0, 2, 3, 4, 0};
+  return config;
+}
+
 // Layers whose recurrences and convolutions go on from token to token, in sizes that GPUs like.
 inline ModelConfig even_hybrid_shape() {
   ModelConfig config = plain_decoder({.n_layers = 6,

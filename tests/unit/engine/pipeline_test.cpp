@@ -92,6 +92,7 @@ std::vector<StagedKind> kinds_in_stages() {
           {"hybrid", even_hybrid_shape()},
           {"states in one stage", hybrid_engine_shape(small_delta_net())},
           {"latents", latent_decoder()},
+          {"exchanging", exchanging_shape()},
           {"windows", engine_shape(WeightFormat::f32, 40)}};
 }
 

@@ -6,10 +6,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <functional>
+#include <memory>
+#include <random>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "backend/forwarding_backend.h"
 #include "bench/random_model.h"
 #include "engine/device.h"
 #include "engine/engine.h"
@@ -103,14 +109,19 @@ std::vector<Kind> kinds() {
           {"rich", rich_shape(WeightFormat::f32)},
           {"hybrid", hybrid_shape(WeightFormat::f32)},
           {"small hybrid", small_hybrid()},
+          {"exchanging", exchanging_shape()},
           {"latents", latent_decoder()},
           {"translator", small_translator()}};
 }
 
-// devices: of the ranks, or one.
-std::vector<float> logits_on(const std::string& devices, const ModelFile& file) {
+using WrapBackend = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
+
+// devices: of the ranks, or one. wrap: that of rank 0; may be empty.
+std::vector<float> logits_on(const std::string& devices, const ModelFile& file,
+                             const WrapBackend& wrap = nullptr) {
   Ranks ranks(devices, static_cast<int32_t>(device_names(devices).size()), nullptr);
-  const auto backend = choose_backend(ranks.device().device, 1, 0);
+  auto backend = choose_backend(ranks.device().device, 1, 0);
+  if (wrap) backend = wrap(std::move(backend));
   Runner runner(ranks.load(
       file, read_config(file), *backend, false,
       [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
@@ -296,15 +307,173 @@ TEST(RanksCuda, AddUpWhatEachGives) {
   }
 }
 
-// Of the kinds above, lest all be computed whole by every rank. The rich one has attention that
-// normalizes all heads together, beside layers that read each other's keys.
+// Of the kinds above, lest all be computed whole by every rank.
 TEST(Ranks, ShareWhatCanBeShared) {
   for (const Kind& kind : kinds()) {
     const ModelConfig share = share_of(kind.config, {0, 2});
-    const bool any_mixer = std::ranges::any_of(share.layer_kinds, &LayerConfig::shares_mixers);
-    EXPECT_EQ(any_mixer, kind.name != "rich") << kind.name;
+    EXPECT_TRUE(std::ranges::any_of(share.layer_kinds, &LayerConfig::shares_mixers)) << kind.name;
     EXPECT_TRUE(std::ranges::any_of(share.layer_kinds, &LayerConfig::shares_feed_forward))
         << kind.name;
+  }
+  for (const int32_t ranks : {2, 3, 4}) {
+    for (const LayerConfig& layer : share_of(exchanging_shape(), {0, ranks}).layer_kinds) {
+      EXPECT_TRUE(layer.shares_mixers) << layer.name << " on " << ranks;
+      EXPECT_TRUE(layer.shares_feed_forward) << layer.name << " on " << ranks;
+    }
+  }
+}
+
+// Where a device does not add up within mixers, these are whole on all ranks; what needs no such
+// sum is shared nevertheless, as the state space of two groups by two ranks.
+TEST(Ranks, ComputeMixersWholeThatNeedSumsWithin) {
+  for (const int32_t ranks : {2, 3}) {
+    const RankPlace place{.count = ranks, .exchanges_within_mixers = false};
+    for (const LayerConfig& layer : share_of(exchanging_shape(), place).layer_kinds) {
+      EXPECT_EQ(layer.shares_mixers, layer.name == "two groups" && ranks == 2) << layer.name;
+      EXPECT_TRUE(layer.shares_feed_forward) << layer.name;
+    }
+  }
+  class WithoutExchanges : public ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    [[nodiscard]] bool exchanges_within_mixers() const override { return false; }
+    void norm_over_ranks(std::span<const SharedNorm> /*norms*/) override {
+      throw std::logic_error("this one cannot");
+    }
+    void sum_floats_over_ranks(const Matrix& /*m*/) override {
+      throw std::logic_error("this one cannot");
+    }
+  };
+  const ModelImage image = bench::make_random_model(exchanging_shape(), 7);
+  const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
+  const std::vector<float> whole = logits_on("cpu,cpu", file, [](std::unique_ptr<Backend> backend) {
+    return std::make_unique<WithoutExchanges>(std::move(backend));
+  });
+  EXPECT_LT(distance(whole, logits_on("cpu", file)), 1e-4);
+}
+
+// Random rows, alike in each call.
+std::vector<float> random_rows(int64_t rows, int64_t columns) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  for (float& x : values) x = normal(random);
+  return values;
+}
+
+// Columns [first, first + count) of rows of so many.
+std::vector<float> columns_of(const std::vector<float>& rows, int64_t columns, int64_t first,
+                              int64_t count) {
+  std::vector<float> part;
+  for (auto row = rows.begin(); row != rows.end(); row += columns) {
+    part.insert(part.end(), row + first, row + first + count);
+  }
+  return part;
+}
+
+// Three ranks have parts of two groups of columns: of the first each its own, of the second the
+// last two the same.
+struct PartOfRows {
+  int64_t first;
+  int64_t count;
+  bool counts = true;
+};
+constexpr int64_t kFirstGroup = 75;
+constexpr int64_t kSecondGroup = 40;
+constexpr int64_t kBothGroups = kFirstGroup + kSecondGroup;
+constexpr std::array<std::array<PartOfRows, 2>, 3> kPartsOfRanks = {
+    {{{{0, 31}, {0, 18}}}, {{{31, 4}, {18, 22}}}, {{{35, 40}, {18, 22, false}}}}};
+
+// What norm_over_ranks() makes of the two parts of each rank, on backends that make() makes.
+template <typename Make>
+std::array<std::array<std::vector<float>, 2>, 3> normalize_parts(const Make& make,
+                                                                 const std::vector<float>& rows) {
+  const auto links = make_local_links(3);
+  const std::vector<float> weights = random_rows(1, kBothGroups);
+  const int64_t n_rows = std::ssize(rows) / kBothGroups;
+  std::array<std::array<std::vector<float>, 2>, 3> parts;
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<Backend> backend = make();
+      backend->join(*links[rank], DType::bf16);  // which is not for these sums
+      std::vector<SharedNorm> norms;
+      for (const int32_t group : {0, 1}) {
+        const auto [first, count, counts] = kPartsOfRanks[rank][static_cast<size_t>(group)];
+        const int64_t at = group * kFirstGroup + first;
+        std::vector<float>& part = parts[rank][static_cast<size_t>(group)];
+        part = columns_of(rows, kBothGroups, at, count);
+        norms.push_back(
+            {.x = Matrix(part.data(), DType::f32, n_rows, count),
+             .norm = Norm{.kind = NormKind::rms, .weight = weights.data(), .eps = 1e-5F}.from(at),
+             .share = {.columns = group == 0 ? kFirstGroup : kSecondGroup,
+                       .group = group,
+                       .groups = 2,
+                       .counts = counts}});
+      }
+      backend->norm_over_ranks(norms);
+    });
+  }
+  threads.clear();
+  return parts;
+}
+
+template <typename Make>
+void expect_normalized_parts(const Make& make) {
+  constexpr int64_t kRows = 9;
+  const std::vector<float> rows = random_rows(kRows, kBothGroups);
+  const std::vector<float> weights = random_rows(1, kBothGroups);
+  const auto parts = normalize_parts(make, rows);
+  for (const size_t group : {size_t{0}, size_t{1}}) {
+    const int64_t begin = group == 0 ? 0 : kFirstGroup;
+    const int64_t size = group == 0 ? kFirstGroup : kSecondGroup;
+    std::vector<float> whole = columns_of(rows, kBothGroups, begin, size);
+    const Matrix x(whole.data(), DType::f32, kRows, size);
+    const Norm norm{.kind = NormKind::rms, .weight = weights.data() + begin, .eps = 1e-5F};
+    make_reference_backend()->norm(x, norm, OutputMode::store, x);
+    for (size_t rank = 0; rank < 3; ++rank) {
+      const PartOfRows& own = kPartsOfRanks[rank][group];
+      EXPECT_LT(distance(parts[rank][group], columns_of(whole, size, own.first, own.count)), 1e-6)
+          << "group " << group << ", rank " << rank;
+    }
+  }
+  EXPECT_EQ(parts[1][1], parts[2][1]) << "the same columns on two ranks";
+  // A row's bits do not depend on those beside it.
+  const std::vector<float> last(rows.end() - kBothGroups, rows.end());
+  const auto alone = normalize_parts(make, last);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    for (const size_t group : {size_t{0}, size_t{1}}) {
+      const std::vector<float>& among = parts[rank][group];
+      EXPECT_EQ(alone[rank][group],
+                std::vector(among.end() - kPartsOfRanks[rank][group].count, among.end()));
+    }
+  }
+}
+
+TEST(Ranks, NormalizeTogetherWhatEachHasAPartOf) {
+  expect_normalized_parts(make_reference_backend);
+  expect_normalized_parts([] { return make_cpu_backend(2); });
+}
+
+// In float32, though sums of shares are told to be of 16 bits; between rows is what others have.
+TEST(Ranks, AddUpFloatsWithinMixers) {
+  const auto links = make_local_links(3);
+  std::vector<std::jthread> threads;
+  for (size_t rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto backend = make_cpu_backend(1);
+      backend->join(*links[rank], DType::bf16);
+      std::vector<float> values(4 * 7, -1.0F);
+      const Matrix m = Matrix(values.data(), DType::f32, 4, 7).columns(2, 3);
+      for (size_t i = 0; i < values.size(); ++i) {
+        if (i % 7 >= 2 && i % 7 < 5) values[i] = static_cast<float>(1000 * i + 1 + rank);
+      }
+      backend->sum_floats_over_ranks(m);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const bool is_sum = i % 7 >= 2 && i % 7 < 5;
+        EXPECT_EQ(values[i], is_sum ? static_cast<float>(3000 * i + 6) : -1.0F) << i;
+      }
+    });
   }
 }
 
@@ -331,6 +500,11 @@ TEST(Ranks, GiveTheTextsOfOneDevice) {
   const std::filesystem::path hybrid =
       engine_model_of(hybrid_engine_shape(small_delta_net()), "ranks-hybrid");
   EXPECT_EQ(texts_on(hybrid, "cpu,cpu"), texts_on(hybrid, "cpu"));
+  const std::filesystem::path exchanging = engine_model_of(exchanging_shape(), "ranks-exchanging");
+  const auto expected = texts_on(exchanging, "cpu");
+  for (const char* devices : {"cpu,cpu", "cpu,cpu,cpu", "cpu,cpu,cpu,cpu"}) {
+    EXPECT_EQ(texts_on(exchanging, devices), expected) << devices;
+  }
 }
 
 TEST(Ranks, SayWhatDevicesMayBe) {

@@ -1,0 +1,35 @@
+// What rank 0's executors of several ranks have in common: an executor of its own share, and others
+// that do what it tells them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "backend/rank_link.h"
+#include "engine/executor.h"
+
+namespace faststream {
+
+/// What its own device's executor says of itself holds for all. Destroyed, it has the others end.
+class LeadingExecutor : public Executor {
+ public:
+  ~LeadingExecutor() override;
+
+  [[nodiscard]] const ModelConfig& config() const override { return own_->config(); }
+  [[nodiscard]] const RunnerLimits& limits() const final { return own_->limits(); }
+  [[nodiscard]] KvType kv_type() const final { return own_->kv_type(); }
+  [[nodiscard]] size_t kv_bytes() const final { return own_->kv_bytes(); }
+
+ protected:
+  /// own: of rank 0. The link, of all ranks, must outlive this.
+  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link);
+
+  [[nodiscard]] DeviceExecutor& own() const { return *own_; }
+  [[nodiscard]] RankLink& link() const { return link_; }
+
+ private:
+  std::unique_ptr<DeviceExecutor> own_;
+  RankLink& link_;
+};
+
+}  // namespace faststream
