@@ -32,7 +32,11 @@ class Drafter {
   /// Reads a group's text, so that to draft for it takes no long.
   virtual void read(const SequenceGroup& /*group*/) {}
   /// The model's last step, whose hidden states still are what it left, was of these and of others.
-  virtual void processed(std::span<const ProcessedTokens> /*tokens*/) {}
+  /// Texts that it does not follow yet it begins to follow as long as there are fewer than
+  /// most_texts of which it does.
+  virtual void processed(std::span<const ProcessedTokens> /*tokens*/, int32_t /*most_texts*/) {}
+  /// Whether it could draft for this group.
+  [[nodiscard]] virtual bool follows(const SequenceGroup& /*group*/) const { return true; }
   /// Has each group suppose as many tokens as are wanted of it, or fewer
   /// (SequenceGroup::suppose()).
   virtual void draft(std::span<const DraftTask> tasks) = 0;

@@ -380,7 +380,7 @@ ProposalOffer SampleGroup::offer() {
   }
   if (draft_rate_) {
     draft_rate_->age();
-    return {.most = most, .acceptance = draft_rate_->value()};
+    return {.most = most, .acceptance = draft_rate_->value(), .is_draft = true};
   }
   if (!lookup_) return {};
   lookup_->read(text_.tokens());

@@ -44,8 +44,8 @@ void MtpDrafter::forget(const SequenceGroup& group) {
   texts_.erase(text);
 }
 
-void MtpDrafter::processed(std::span<const ProcessedTokens> tokens) try {
-  const std::vector<NewStates> states = new_states(tokens);
+void MtpDrafter::processed(std::span<const ProcessedTokens> tokens, int32_t most_texts) try {
+  const std::vector<NewStates> states = new_states(tokens, most_texts);
   read_prompts(states);
   keep(states);
   // What ends is remembered as a whole.
@@ -60,15 +60,16 @@ void MtpDrafter::processed(std::span<const ProcessedTokens> tokens) try {
 
 // Of each text those that a token came after. Some may have come before: of a step of which the
 // model's caches could not keep all.
-std::vector<MtpDrafter::NewStates> MtpDrafter::new_states(std::span<const ProcessedTokens> tokens) {
+std::vector<MtpDrafter::NewStates> MtpDrafter::new_states(std::span<const ProcessedTokens> tokens,
+                                                          int32_t most_texts) {
   std::vector<NewStates> states;
   for (const ProcessedTokens& of_text : tokens) {
     const auto n_next = static_cast<int32_t>(next_tokens(*of_text.group).size());
     const int32_t end = std::min(of_text.first + of_text.n_tokens, n_next);
-    Text& text = text_of(of_text);
-    if (end <= text.n_known()) continue;
+    Text* text = text_of(of_text, most_texts);
+    if (text == nullptr || end <= text->n_known()) continue;
     states.push_back({.group = of_text.group,
-                      .text = &text,
+                      .text = text,
                       .first_row = of_text.row - of_text.first,
                       .least_row = of_text.row,
                       .end = end});
@@ -178,14 +179,16 @@ void MtpDrafter::read_kept(const std::function<Reading(const SequenceGroup& grou
   runner_.step(inputs);
 }
 
-// The text, begun again where hidden states between those that it has and these are missing.
-MtpDrafter::Text& MtpDrafter::text_of(const ProcessedTokens& tokens) {
+// The text, begun again where hidden states between those that it has and these are missing; null
+// where it is not to be followed.
+MtpDrafter::Text* MtpDrafter::text_of(const ProcessedTokens& tokens, int32_t most_texts) {
   const auto known = texts_.find(tokens.group);
-  if (known != texts_.end() && known->second.n_known() >= tokens.first) return known->second;
+  if (known != texts_.end() && known->second.n_known() >= tokens.first) return &known->second;
   forget(*tokens.group);
+  if (std::ssize(texts_) >= most_texts) return nullptr;
   Text& text = texts_[tokens.group];
   begin(text, tokens);
-  return text;
+  return &text;
 }
 
 void MtpDrafter::begin(Text& text, const ProcessedTokens& tokens) {

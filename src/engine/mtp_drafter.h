@@ -33,7 +33,10 @@ class MtpDrafter final : public Drafter {
   MtpDrafter(LoadedModel& model, bool prefix_sharing);
   ~MtpDrafter() override;
 
-  void processed(std::span<const ProcessedTokens> tokens) override;
+  void processed(std::span<const ProcessedTokens> tokens, int32_t most_texts) override;
+  [[nodiscard]] bool follows(const SequenceGroup& group) const override {
+    return texts_.contains(&group);
+  }
   void draft(std::span<const DraftTask> tasks) override;
   void forget(const SequenceGroup& group) override;
 
@@ -71,8 +74,8 @@ class MtpDrafter final : public Drafter {
   // What becomes of those that are kept of a text.
   enum class Reading { none, all, with_logits };
 
-  std::vector<NewStates> new_states(std::span<const ProcessedTokens> tokens);
-  Text& text_of(const ProcessedTokens& tokens);
+  std::vector<NewStates> new_states(std::span<const ProcessedTokens> tokens, int32_t most_texts);
+  Text* text_of(const ProcessedTokens& tokens, int32_t most_texts);
   void begin(Text& text, const ProcessedTokens& tokens);
   void remember(const SequenceGroup& group, Text& text);
   void read_prompts(std::span<const NewStates> states);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/entry_tokens.h"
+#include "engine/stopwatch.h"
 
 namespace faststream {
 namespace {
@@ -114,7 +115,11 @@ void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> 
       row += n;
     }
   }
-  if (!processed.empty()) limits_.drafter->processed(processed);
+  if (processed.empty()) return;
+  const Stopwatch watch;
+  limits_.drafter->processed(processed,
+                             limits_.always_proposes ? kMostSpeculating : gate_.most_followed());
+  gate_.read(watch.seconds());
 }
 
 void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_tokens,
@@ -208,6 +213,7 @@ void SchedulingPolicy::measured(const StepPlan& step, std::span<const Part> part
   const int32_t n_decode = step.n_tokens(parts, true);
   const int32_t n_prompt = step.n_tokens(parts, false) + n_source_tokens;
   alone_.measured(n_prompt + n_decode, seconds);
+  gate_.passed(seconds);
   if (n_decode > 0) beside_.measured(n_prompt, seconds);
   if (n_decode > 0 && n_prompt == 0) {
     const int32_t n_proposed = step.n_proposed(parts);

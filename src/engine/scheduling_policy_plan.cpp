@@ -1,6 +1,5 @@
 // Which tokens a step processes, in which pages.
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <span>
@@ -10,18 +9,11 @@
 #include "engine/entry_tokens.h"
 #include "engine/scheduling_policy.h"
 #include "engine/source.h"
+#include "engine/stopwatch.h"
 
 namespace faststream {
 
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
@@ -106,7 +98,7 @@ void SchedulingPolicy::choose_proposals() {
       limits_.drafter->read(*entry->group);
     }
   }
-  const Clock::time_point start = Clock::now();
+  const Stopwatch watch;
   std::vector<ProposalOffer> offers;
   for (Entry* entry : decoding) offers.push_back(offer_of(*entry));
   std::vector<int32_t> chosen;
@@ -115,7 +107,7 @@ void SchedulingPolicy::choose_proposals() {
     decoding[i]->n_proposing =
         limits_.always_proposes ? std::min(offers[i].most, n_proposable_) : chosen[i];
   }
-  gate_.spent(seconds_since(start));
+  gate_.spent(watch.seconds());
   std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
   propose(decoding, n_decoding);
 }
@@ -130,9 +122,9 @@ void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decodi
     n_passes = std::max(n_passes, entry->n_proposing);
   }
   if (tasks.empty() || limits_.drafter == nullptr) return;
-  const Clock::time_point start = Clock::now();
+  const Stopwatch watch;
   limits_.drafter->draft(tasks);
-  gate_.drafted(n_decoding, n_passes, seconds_since(start));
+  gate_.drafted(n_decoding, n_passes, watch.seconds());
 }
 
 // Tokens that a step may have beside those of so many sequences in decode, and of prompts that end.
@@ -148,6 +140,9 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
 // No more tokens than the text has before it is rotated otherwise.
 ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
   ProposalOffer offer = entry.group->offer();
+  if (offer.is_draft && limits_.drafter != nullptr && !limits_.drafter->follows(*entry.group)) {
+    return {};
+  }
   while (offer.most > 0 &&
          config_.outgrows(entry.kind.rope_length, text_length(entry) + offer.most)) {
     --offer.most;

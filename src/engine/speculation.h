@@ -43,8 +43,9 @@ inline constexpr int32_t kMostSpeculating = 64;
 
 /// What a group could propose.
 struct ProposalOffer {
-  int32_t most = 0;      ///< tokens
-  float acceptance = 0;  ///< the share of them that fits, of those whose predecessors all fit
+  int32_t most = 0;       ///< tokens
+  float acceptance = 0;   ///< the share of them that fits, of those whose predecessors all fit
+  bool is_draft = false;  ///< a drafter is to say which
 };
 
 }  // namespace faststream

@@ -20,6 +20,13 @@ constexpr double kAllowance = 0.01;
 // Of steps without proposals: what the account may hold, and owe.
 constexpr double kMostSaved = 2;
 constexpr double kMostOwed = 8;
+// Of steps without proposals: what reading may take that nothing was gained by, and what is kept of
+// gains for it.
+constexpr double kMostUnpaid = 8;
+// Reading may take this part of the time, whatever it brings.
+constexpr double kReadingAllowance = 0.005;
+// With gains of so many such steps all texts are read.
+constexpr double kLeastPaid = 1;
 // Proposals are expected to gain so much at least: what is measured is not exact.
 constexpr double kLeastGain = 1.02;
 // After so many steps with proposals one is without, to see what that takes now.
@@ -90,11 +97,29 @@ void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double s
   if (!has_account_) account_ += plain;
   has_account_ = true;
   account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * plain;
-  if (n_proposed > 0) account_ -= cost_.seconds(n_sequences, n_proposed);
+  plain_ = plain;
+  if (n_proposed > 0) gain(-cost_.seconds(n_sequences, n_proposed));
 }
 
 void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {
-  account_ += n_tokens * cost_.seconds(n_sequences, 0) / n_sequences;
+  gain(n_tokens * cost_.seconds(n_sequences, 0) / n_sequences);
+}
+
+// Or lose.
+void SpeculationGate::gain(double seconds) {
+  account_ += seconds;
+  of_reading_ = std::min(of_reading_ + seconds, kMostUnpaid * plain_);
+}
+
+void SpeculationGate::passed(double seconds) {
+  of_reading_ = std::min(of_reading_ + kReadingAllowance * seconds, kMostUnpaid * plain_);
+}
+
+void SpeculationGate::read(double seconds) { of_reading_ -= seconds; }
+
+int32_t SpeculationGate::most_followed() const {
+  if (of_reading_ < -kMostUnpaid * plain_ && plain_ > 0) return 0;
+  return plain_ > 0 && of_reading_ >= kLeastPaid * plain_ ? kMostSpeculating : 1;
 }
 
 void SpeculationGate::spent(double seconds) {
@@ -105,7 +130,7 @@ void SpeculationGate::spent(double seconds) {
 void SpeculationGate::drafted(int32_t n_sequences, int32_t n_passes, double seconds) {
   UsualTime& pass = passes_[size_class(n_sequences)];
   pass.add(seconds / n_passes, cost_.now());
-  account_ -= n_passes * pass.seconds();
+  gain(-n_passes * pass.seconds());
 }
 
 double SpeculationGate::draft_seconds(int32_t n_sequences) const {

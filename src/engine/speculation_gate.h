@@ -53,7 +53,8 @@ class StepCost {
 ///
 /// Whatever these say, proposals may have cost a hundredth of the time at most: what steps with
 /// some took beyond what their tokens would have taken without is borrowed from an account that
-/// grows by so much.
+/// grows by so much. What a drafter takes to read texts is borrowed from another one, into which
+/// goes what proposals gain, too: where they gain less than that, few texts are read.
 class SpeculationGate {
  public:
   /// Of a step in decode without prompts. Steps whose proposals were not computed say nothing.
@@ -65,6 +66,13 @@ class SpeculationGate {
   /// Passes of a draft model, with a token each for these sequences.
   void drafted(int32_t n_sequences, int32_t n_passes, double seconds);
 
+  /// A step took so long, whatever was in it.
+  void passed(double seconds);
+  /// A drafter read what a step left, beside drafts, for so long.
+  void read(double seconds);
+  /// Texts that a drafter is to follow at most: all, or one, to learn what it gains, or none.
+  [[nodiscard]] int32_t most_followed() const;
+
   /// Whether a step with so many sequences in decode may have proposals.
   [[nodiscard]] bool is_open(int32_t n_sequences) const;
   /// Of each offer how many tokens are to be proposed, n_most together at most. n_sequences: in
@@ -74,11 +82,14 @@ class SpeculationGate {
 
  private:
   [[nodiscard]] double draft_seconds(int32_t n_sequences) const;
+  void gain(double seconds);
 
   StepCost cost_;
   std::map<int32_t, UsualTime> passes_;  // of a draft, by sequences
   UsualTime choice_;
-  double account_ = 0;  // seconds
+  double account_ = 0;     // seconds
+  double of_reading_ = 0;  // likewise: what may be read for
+  double plain_ = 0;       // of a step without proposals, the last one that was measured
   bool has_account_ = false;
   int32_t n_since_plain_ = 0;  // steps since one without proposals
 };

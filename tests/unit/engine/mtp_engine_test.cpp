@@ -323,7 +323,7 @@ class MtpDrafterTest : public testing::Test {
       likeliest.push_back(
           static_cast<int32_t>(std::ranges::max_element(of_last) - of_last.begin()));
     }
-    drafter.processed(processed);
+    drafter.processed(processed, kMostSpeculating);
     return likeliest;
   }
   void release(LoadedModel& model) {
@@ -387,15 +387,18 @@ TEST_F(MtpDrafterTest, KnowsTextsThatTheModelKnows) {
   const NewTokens input{.sequence = &sequence, .tokens = std::span(text.text).first(59)};
   model.runner->step({&input, 1});  // whose hidden states all drafters read
   const auto proposed = [&](MtpDrafter& drafter, int32_t first) {
-    drafter.processed(std::vector<ProcessedTokens>{
-        {.group = &text, .first = first, .row = first, .n_tokens = 59 - first}});
+    drafter.processed(
+        std::vector<ProcessedTokens>{
+            {.group = &text, .first = first, .row = first, .n_tokens = 59 - first}},
+        kMostSpeculating);
     drafter.draft(std::vector<DraftTask>{{.group = &text, .n_tokens = 12}});
     drafter.forget(text);
     return text.supposed;
   };
   const auto read_before = [&](MtpDrafter& drafter) {
     drafter.processed(
-        std::vector<ProcessedTokens>{{.group = &before, .first = 0, .row = 0, .n_tokens = 40}});
+        std::vector<ProcessedTokens>{{.group = &before, .first = 0, .row = 0, .n_tokens = 40}},
+        kMostSpeculating);
     drafter.forget(before);
   };
   MtpDrafter whole(model, true);

@@ -98,6 +98,29 @@ TEST(SpeculationGate, CountsWhatADraftTakes) {
   EXPECT_GT(gain({.of_row = 0.02}, {1, 0.5}, 1), 0.98) << "a draft as slow as the model";
 }
 
+// One text is followed until it is known what that brings, then all of them, or none.
+TEST(SpeculationGate, HasTextsReadThatPayForIt) {
+  constexpr double kStep = 1e-3;
+  const auto after_steps = [](int n_accepted, double read_seconds) {
+    SpeculationGate gate;
+    EXPECT_EQ(gate.most_followed(), 1);
+    gate.measured(4, 0, kStep);
+    for (int step = 0; step < 100; ++step) {
+      gate.read(read_seconds);
+      gate.passed(kStep);
+      gate.measured(4, 4, kStep);
+      gate.accepted(4, 4 + n_accepted);
+    }
+    return gate;
+  };
+  EXPECT_EQ(after_steps(2, 0.1 * kStep).most_followed(), kMostSpeculating);
+  EXPECT_EQ(after_steps(0, 0.05 * kStep).most_followed(), 1) << "it may yet";
+  SpeculationGate gate = after_steps(0, 0.1 * kStep);
+  EXPECT_EQ(gate.most_followed(), 0);
+  for (int step = 0; step < 400; ++step) gate.passed(kStep);
+  EXPECT_EQ(gate.most_followed(), 1) << "a part of the time is for trials";
+}
+
 // Of two texts the one goes on as proposed, and the other does not.
 TEST(SpeculationGate, ChoosesForEachText) {
   SpeculationGate gate;
