@@ -13,8 +13,6 @@
 
 namespace faststream {
 
-namespace {}  // namespace
-
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   step_ = &step;
   beside_another_ = beside_another;
