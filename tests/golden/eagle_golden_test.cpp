@@ -143,7 +143,7 @@ auto with_member(const std::string& pointer, const json& value) {
   return [=](json& config) { config[json::json_pointer(pointer)] = value; };
 }
 
-void PrintTo(const Fault& fault, std::ostream* out) { *out << fault.name; }
+std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 
 class EagleFaults : public testing::TestWithParam<Fault> {};
 
@@ -161,7 +161,7 @@ TEST_P(EagleFaults, AreRefusedInASentence) {
   EXPECT_FALSE(fs::exists(folder / "m.bin"));
 }
 
-const char* kLayers = "/eagle_config/eagle_aux_hidden_state_layer_ids";
+constexpr const char* kLayers = "/eagle_config/eagle_aux_hidden_state_layer_ids";
 
 INSTANTIATE_TEST_SUITE_P(
     Heads, EagleFaults,
