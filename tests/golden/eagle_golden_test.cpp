@@ -143,9 +143,7 @@ auto with_member(const std::string& pointer, const json& value) {
   return [=](json& config) { config[json::json_pointer(pointer)] = value; };
 }
 
-void PrintTo(const Fault& fault, std::ostream* out) {  // NOLINT(readability-identifier-naming)
-  *out << fault.name;
-}
+std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 
 class EagleFaults : public testing::TestWithParam<Fault> {};
 
