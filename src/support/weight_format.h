@@ -185,7 +185,8 @@ inline constexpr int64_t kInt4CodeBytes = described_bytes(WeightFormat::int4);
 inline constexpr int64_t kInt4BlockBytes = packed_block_bytes(WeightFormat::int4);
 
 /// Whether elements are codes of floats, in groups with a scale each. Products take inputs beside
-/// them as they are, and the floats rounded to the inputs' type.
+/// them as they are, and the floats rounded to the inputs' type; beside fp8 a backend may round
+/// inputs to E4M3, each row with a scale of its own.
 constexpr bool is_coded(WeightFormat format) {
   return stored_type(format) == DType::packed && format != WeightFormat::int4;
 }
