@@ -103,6 +103,8 @@ try:
     tags = {node.tag_name for node in shown.find_elements(By.CSS_SELECTOR, "*")}
     assert not tags & {"script", "img", "i", "b"}, tags
     assert {"h2", "ul", "ol", "li", "table", "pre", "code", "blockquote", "a", "strong"} <= tags, tags
+    both = shown.find_element(By.CSS_SELECTOR, "strong em")
+    assert both.text == "both" and "*" not in both.find_element(By.XPATH, "../..").text
     assert [a.get_attribute("href") for a in shown.find_elements(By.TAG_NAME, "a")] == [
         "https://example.org/a"]
     look("markdown")
