@@ -1,6 +1,12 @@
 #include "server/access_log.h"
 
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <array>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -13,6 +19,8 @@ namespace {
 
 constexpr size_t kMaxWaitingLines = 10'000;
 constexpr size_t kMaxPathBytes = 256;
+constexpr int kLookMilliseconds = 50;          // while nothing is taken
+constexpr std::chrono::seconds kLastLines(1);  // that the end waits for them
 
 // "2026-01-31T12:00:00.123Z"
 std::string time_text(std::chrono::system_clock::time_point when) {
@@ -44,6 +52,7 @@ std::string access_line(const AccessRecord& record, LogFormat format,
       line["prompt_tokens"] = record.prompt_tokens;
       line["completion_tokens"] = record.completion_tokens;
     }
+    if (!record.failure.empty()) line["failure"] = record.failure;
     return line.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
   }
   std::array<char, 96> numbers{};
@@ -55,6 +64,7 @@ std::string access_line(const AccessRecord& record, LogFormat format,
     line += " " + record.model + " " + std::to_string(record.prompt_tokens) + "+" +
             std::to_string(record.completion_tokens) + " tokens";
   }
+  if (!record.failure.empty()) line += " failed: " + record.failure;
   return printable(line);
 }
 
@@ -64,14 +74,18 @@ AccessLog::~AccessLog() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
+    give_up_ = Clock::now() + kLastLines;
   }
   wake_.notify_one();
   thread_.join();
 }
 
 void AccessLog::add(const AccessRecord& record) {
-  if (format_ == LogFormat::none) return;
-  std::string line = access_line(record, format_, std::chrono::system_clock::now());
+  if (format_ == LogFormat::none && record.failure.empty()) return;
+  say(access_line(record, format_, std::chrono::system_clock::now()));
+}
+
+void AccessLog::say(std::string line) {
   {
     const std::lock_guard lock(mutex_);
     if (lines_.size() >= kMaxWaitingLines) {
@@ -96,8 +110,30 @@ void AccessLog::write_lines() {
     }
     std::string text;
     for (const std::string& line : lines) text += line + "\n";
-    std::fputs(text.c_str(), stderr);
-    if (n_left_out > 0) std::fprintf(stderr, "%zu lines were left out\n", n_left_out);
+    if (n_left_out > 0) text += std::to_string(n_left_out) + " lines were left out\n";
+    write(text);
+  }
+}
+
+// What cannot be written, as to a disk that is full, is nobody's.
+void AccessLog::write(std::string_view text) {
+  while (!text.empty() && wait_for_room()) {
+    // So much a pipe takes at once that has room for anything.
+    const ssize_t n = ::write(STDERR_FILENO, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (n < 0 && errno != EINTR && errno != EAGAIN) return;
+    if (n > 0) text.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
+// Whether standard error takes something now; false once there is no more time for that.
+bool AccessLog::wait_for_room() {
+  for (;;) {
+    pollfd room{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    const int n = poll(&room, 1, kLookMilliseconds);
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) return false;
+    const std::lock_guard lock(mutex_);
+    if (ending_ && Clock::now() > give_up_) return false;
   }
 }
 

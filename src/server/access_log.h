@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct AccessRecord {
   std::string model;   ///< empty where none was asked
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  std::string failure;  ///< of the device, for who runs the server; mostly none
 };
 
 enum class LogFormat { none, text, json };
@@ -34,19 +36,26 @@ std::string access_line(const AccessRecord& record, LogFormat format,
 
 /// Writes lines to standard error by a thread of its own: who has something to say does not wait.
 /// When lines come faster than they are taken there, some are left out, and how many is said.
+/// Nothing else may write there meanwhile: it may be a pipe that nobody reads.
 class AccessLog {
  public:
   explicit AccessLog(LogFormat format);
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
-  /// Writes what is there.
+  /// Writes what is there, as far as it is taken within a second.
   ~AccessLog();
 
-  /// Any thread.
+  /// A request's line; without a format only those of failures. Any thread, as the next.
   void add(const AccessRecord& record);
+  /// A line about the server, without a newline.
+  void say(std::string line);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   void write_lines();
+  void write(std::string_view text);
+  bool wait_for_room();
 
   LogFormat format_;
   std::mutex mutex_;
@@ -54,7 +63,8 @@ class AccessLog {
   std::vector<std::string> lines_;  // guarded by mutex_, as are the next
   size_t n_left_out_ = 0;
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all others
+  Clock::time_point give_up_ = {};  // once it is ending
+  std::thread thread_;              // last: it uses all others
 };
 
 }  // namespace faststream::server

@@ -80,6 +80,7 @@ void embed(const std::shared_ptr<Exchange>& exchange, ServedModel& model,
     exchange->post([=, vectors = std::move(vectors)](Connection& connection) {
       if (*unwanted) return;
       if (!error.empty()) {
+        connection.record().failure = error;
         return connection.respond(error_response(
             {.status = 500, .message = "the texts cannot be computed; give fewer, or try again"}));
       }

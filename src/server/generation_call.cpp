@@ -1,7 +1,6 @@
 #include "server/generation_call.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 namespace faststream::server {
@@ -172,7 +171,7 @@ void GenerationCall::on_result(Connection& connection, size_t request, Result re
   }
   if (done_) return;
   if (!error.empty()) {
-    std::fprintf(stderr, "a request to %s failed: %s\n", model_.name.c_str(), error.c_str());
+    record.failure = error;
     cancel();
     return fail(connection,
                 {.status = 500, .message = "the device could not answer the request; try again"});

@@ -168,11 +168,7 @@ std::unique_ptr<ServedModel> load(const OpenModel& open, EngineOptions engine, i
 // Until a signal comes; the second one ends the grace, too.
 class Signals {
  public:
-  Signals() : signals_(context_, SIGINT, SIGTERM) {
-    std::signal(SIGHUP, SIG_IGN);
-    std::signal(SIGPIPE, SIG_IGN);
-    wait();
-  }
+  Signals() : signals_(context_, SIGINT, SIGTERM) { wait(); }
 
   // How many came, after a wait for the next, or for so long.
   int wait_for(std::chrono::milliseconds time) {
@@ -199,14 +195,12 @@ class Signals {
 
 // Lets requests end that run, as long as there is grace.
 void end_gracefully(HttpServer& server, const ConnectionContext& context, double grace,
-                    Signals& signals) {
+                    Signals& signals, AccessLog& log) {
   server.stop_accepting();
   const size_t n_requests = context.n_requests;
-  print_notice("ending" +
-               (n_requests == 0 ? std::string()
-                                : "; " + std::to_string(n_requests) +
-                                      " requests run, another signal ends them") +
-               "\n");
+  log.say("ending" + (n_requests == 0 ? std::string()
+                                      : "; " + std::to_string(n_requests) +
+                                            " requests run, another signal ends them"));
   const auto wait_until = [&](Clock::time_point end, int n_signals) {
     while (context.n_requests > 0 && Clock::now() < end) {
       if (signals.wait_for(kPoll) > n_signals) return;
@@ -221,6 +215,8 @@ void end_gracefully(HttpServer& server, const ConnectionContext& context, double
 }  // namespace
 
 void serve_command(const ServeOptions& options) {
+  std::signal(SIGHUP, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
   end_at_interrupts();
   const std::vector<std::string> keys = read_keys(options.api_key_file);
   std::vector<OpenModel> open;
@@ -261,11 +257,11 @@ void serve_command(const ServeOptions& options) {
       api.handle(connection, std::move(request));
     };
     Signals signals;
+    log.say("ready at " + printable(server.address()));
     server.start();
-    print_notice("ready at " + server.address() + "\n");
     while (signals.wait_for(std::chrono::hours(1)) == 0) {
     }
-    end_gracefully(server, context, options.grace, signals);
+    end_gracefully(server, context, options.grace, signals, log);
     server.close_connections();
   }
   models.clear();

@@ -37,7 +37,7 @@ CLI::Option* add_bytes(CLI::App& app, const std::string& name, size_t& bytes,
     try {
       bytes = parse_bytes(texts.front(), name);
     } catch (const UsageError& error) {
-      throw CLI::ValidationError(name, error.what());
+      throw CLI::ValidationError(error.what());
     }
     return true;
   };

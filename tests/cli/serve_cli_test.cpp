@@ -1,5 +1,8 @@
 // faststream-serve as its clients see it: what it answers.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -466,6 +469,34 @@ TEST(Serve, EndsRequestsThatHaveNoGrace) {
   client.receive_until("data: ");
   EXPECT_EQ(ending.end(), 0);
   EXPECT_NE(client.receive_all().find("the server ends"), std::string::npos);
+}
+
+TEST(Serve, AnswersAndEndsWhileNobodyReadsWhatItSays) {
+  const std::string socket = (scratch_folder() / "unread").string();
+  const std::string fifo = (scratch_folder() / "unread.log").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const Descriptor unread(fifo, O_RDWR);
+  const Descriptor filler(fifo, O_WRONLY | O_NONBLOCK);
+  const Descriptor nothing("/dev/null", O_RDWR);
+  const pid_t pid = start_program({"faststream-serve", "-m", "demo=" + faststream::demo_model(),
+                                   "--device", "cpu", "--unix-socket", socket},
+                                  nothing.fd(), nothing.fd(), unread.fd());
+  std::string said;
+  while (said.find("ready at ") == std::string::npos) {
+    char byte = 0;
+    ASSERT_EQ(::read(unread.fd(), &byte, 1), 1);
+    said += byte;
+  }
+  const std::string much(4096, '\n');
+  while (::write(filler.fd(), much.data(), much.size()) > 0) {
+  }
+  for (int i = 0; i < 2; ++i) {
+    HttpClient client(socket);
+    client.send("GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    EXPECT_EQ(parse_answer(client.receive_all()).status, 200);
+  }
+  ::kill(pid, SIGTERM);
+  EXPECT_EQ(wait_for_program(pid), 0);
 }
 
 TEST(Serve, SaysWhatIsWrongWithItsOptions) {

@@ -68,6 +68,14 @@ TEST(AccessLog, LinesAreOfOneLine) {
   EXPECT_EQ(json.find_first_of("\n\x1b"), std::string::npos) << json;
 }
 
+TEST(AccessLog, SaysWhyADeviceFailed) {
+  AccessRecord record;
+  record.failure = "out of memory";
+  EXPECT_TRUE(access_line(record, LogFormat::text, {}).ends_with(" failed: out of memory"));
+  const auto line = nlohmann::json::parse(access_line(record, LogFormat::json, {}));
+  EXPECT_EQ(line.at("failure"), "out of memory");
+}
+
 TEST(Metrics, HistogramsCountUpToTheirBounds) {
   static constexpr std::array kBounds = {0.1, 1.0};
   Histogram histogram(kBounds);
