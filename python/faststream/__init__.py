@@ -101,24 +101,42 @@ def _close_engines() -> None:
 
 
 def _request(settings: dict[str, Any], **members: Any) -> str:
-    request = members
+    texts = [f"{json.dumps(name)}: {_json(name, value)}" for name, value in members.items()]
     for name, value in settings.items():
         if name not in SETTINGS:
             raise TypeError(f"unknown setting {name!r}; see faststream.SETTINGS")
         if name == "json_schema" and value is not None:
-            schema = json.loads(value) if isinstance(value, str) else value
             value = {
                 "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": schema},
+                "json_schema": {"name": "answer", "schema": _schema(value)},
             }
-        request[SETTINGS[name]] = value
-    return json.dumps(request, default=_plain)
+        texts.append(f"{json.dumps(SETTINGS[name])}: {_json(name, value)}")
+    return "{" + ", ".join(texts) + "}"
+
+
+def _json(name: str, value: Any) -> str:
+    """A member's value; what JSON cannot have is refused by the name that the caller knows."""
+    try:
+        return _text(json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False))
+    except UnicodeEncodeError:
+        raise UsageError(f'"{name}" holds half of a surrogate pair, which is no character') from None
+    except ValueError:  # NaN, infinity, or a value that contains itself
+        raise UsageError(f'"{name}" holds what is no finite number or has no end') from None
+
+
+def _schema(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise UsageError(f'"json_schema" is a text, but no valid JSON: {error}') from None
 
 
 def _plain(value: Any) -> Any:
-    """The Python number of NumPy's."""
-    if hasattr(value, "item"):
-        return value.item()
+    """The Python numbers of NumPy's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
     raise TypeError(f"a setting cannot be of type {type(value).__name__}")
 
 
@@ -147,6 +165,12 @@ def _path(path: str | os.PathLike[str]) -> str:
     return name
 
 
+def _argument(path: str | os.PathLike[str]) -> str:
+    """A path that a program takes for none of its options."""
+    name = _path(path)
+    return "./" + name if name.startswith("-") else name
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"a text must be a str, not {type(value).__name__}")
@@ -170,10 +194,10 @@ def _completion(call: Call) -> Completion:
 
 def _prompts(given: Any) -> tuple[list[Any], bool]:
     """The prompts, and whether it is one alone and no list of them."""
-    if isinstance(given, (bytes, bytearray, dict)):
-        raise TypeError(f"a prompt is a text or a list of token ids, not {type(given).__name__}")
     if isinstance(given, str):
         return [given], True
+    if isinstance(given, (bytes, bytearray, dict)) or not isinstance(given, Iterable):
+        raise _no_prompt(given)
     prompts = list(given)
     if prompts and hasattr(prompts[0], "__index__"):
         return [prompts], True
@@ -183,7 +207,13 @@ def _prompts(given: Any) -> tuple[list[Any], bool]:
 def _text_or_tokens(prompt: Any) -> str | list[int]:
     if isinstance(prompt, str):
         return prompt
+    if isinstance(prompt, (bytes, bytearray, dict)) or not isinstance(prompt, Iterable):
+        raise _no_prompt(prompt)
     return [_whole("a token", token) for token in prompt]
+
+
+def _no_prompt(given: Any) -> TypeError:
+    return TypeError(f"a prompt is a text or a list of token ids, not {type(given).__name__}")
 
 
 class Engine:
@@ -234,7 +264,7 @@ class Engine:
                 chunk=_whole("chunk", chunk, 31),
                 speculate=_text(speculate),
                 chat_template=_text(chat_template),
-                adapters=[(_text(name), _path(file)) for name, file in (adapters or {}).items()],
+                adapters=[(_text(name), _path(file)) for name, file in dict(adapters or {}).items()],
             )
         except Error as error:
             raise _in_keywords(error) from None
@@ -542,6 +572,7 @@ def convert(
     dtype: str | None = None,
     lora: str | os.PathLike[str] | None = None,
     adapter_for: str | os.PathLike[str] | None = None,
+    force: bool = False,
 ) -> None:
     """Makes a model file of a checkpoint: what faststream-convert does, the same bytes.
 
@@ -549,18 +580,22 @@ def convert(
     lora: a folder of PEFT's, whose adapter is added to the checkpoint's weights, or, with
         adapter_for, the file of a model made of the same checkpoint, becomes a file of its own that
         Engine(adapters=...) takes beside that model.
+    force: overwrite a file that is there.
     """
     import subprocess
 
     program = Path(__file__).parent / "bin" / "faststream-convert"
-    command = [str(program), os.fspath(source), "-o", os.fspath(out)]
+    command = [str(program), _argument(source), "-o", _argument(out)]
     if dtype is not None:
-        command += ["--dtype", dtype]
+        command += [f"--dtype={_text(dtype)}"]
     if lora is not None:
-        command += ["--lora", os.fspath(lora)]
+        command += ["--lora", _argument(lora)]
     if adapter_for is not None:
-        command += ["--adapter-for", os.fspath(adapter_for)]
+        command += ["--adapter-for", _argument(adapter_for)]
+    if force:
+        command += ["--force"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["the converter failed"]
-        raise (UsageError if done.returncode == 2 else Error)(lines[-1])
+        said = re.sub(r"^faststream-convert: | \(see faststream-convert --help\)$", "", lines[-1])
+        raise _in_keywords((UsageError if done.returncode == 2 else Error)(said))

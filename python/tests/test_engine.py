@@ -4,6 +4,7 @@
 import asyncio
 import gc
 import json
+import math
 import os
 import signal
 import subprocess
@@ -301,8 +302,14 @@ def test_converts_to_the_programs_bytes(tmp_path):
     assert (tmp_path / "a.bin").read_bytes() == (tmp_path / "b.bin").read_bytes()
     with pytest.raises(faststream.Error, match="nowhere"):
         faststream.convert(tmp_path / "nowhere", tmp_path / "c.bin")
-    with pytest.raises(faststream.UsageError):
+    with pytest.raises(faststream.UsageError, match="^dtype: int3"):
         faststream.convert(source, tmp_path / "c.bin", dtype="int3")
+    with pytest.raises(faststream.Error, match="already exists.* force$"):
+        faststream.convert(source, tmp_path / "b.bin", dtype="int8")
+    faststream.convert(source, tmp_path / "b.bin", dtype="int8", force=True)
+    for name in ("--help", "-o", "--version"):  # files, not options
+        with pytest.raises(faststream.Error, match="no such checkpoint"):
+            faststream.convert(name, tmp_path / "c.bin")
 
 
 def test_vectors_are_the_command_lines_and_sentence_transformers(tmp_path):
@@ -352,6 +359,25 @@ def test_prompts_may_be_of_any_numbers_and_iterators(engine):
         with pytest.raises((TypeError, faststream.Error)):
             engine.chat(messages, tokens=1)
     assert engine.generate("x", tokens=1).finish_reason == "length"
+
+
+def test_settings_that_json_cannot_have_are_refused_by_name(engine):
+    for name, wrong in (
+        ("temp", math.nan), ("top_p", math.inf), ("logit_bias", {5: math.nan}), ("json_schema", {"const": math.nan}),
+        ("json_schema", "{"), ("stop", "\ud800"),
+    ):
+        with pytest.raises(faststream.UsageError, match=f'^"{name}" '):
+            engine.generate("x", **{name: wrong})
+    endless: list = []
+    endless.append(endless)
+    with pytest.raises(faststream.UsageError, match='^"stop" '):
+        engine.generate("x", stop=endless)
+    with pytest.raises(faststream.UsageError, match='^"prompt" '):
+        engine.generate("\ud800")
+    assert engine.generate("x", tokens=1, stop_tokens=np.array([1, 2])).finish_reason
+    for wrong in (None, 5, 1.5, [1.5], ["a", None], b"x", [b"x"]):
+        with pytest.raises(TypeError, match="a prompt is a text or a list of token ids"):
+            engine.generate(wrong)
 
 
 def test_engines_say_what_their_arguments_may_be():
