@@ -29,8 +29,12 @@ size_t likeliest(const std::vector<double>& log_probabilities) {
                              log_probabilities.begin());
 }
 
-// The logits [part.size(), vocab] after each token of the part.
+// The logits [part.size(), vocab] after each token of the part. Texts that an engine remembers make
+// room for it.
 std::vector<float> step(LoadedModel& model, Sequence& sequence, std::span<const int32_t> part) {
+  SequenceCaches& caches = model.runner->caches();
+  const auto n_tokens = static_cast<int64_t>(part.size());
+  (void)caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens));
   model.runner->step({{{&sequence, part, NewTokens::Logits::all}}});
   return model.runner->logits();
 }

@@ -659,6 +659,15 @@ TEST(Engine, ScoresTokensAsItWritesThem) {
   EXPECT_THROW((void)engine.score(std::vector<int32_t>(1001, 5)), Error);
 }
 
+TEST(Engine, ScoresWhereTextsItRemembersFillTheCache) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .context = 128, .kv_tokens = 128});
+  Request request;
+  request.prompt = std::vector<int32_t>(100, 5);
+  request.max_tokens = 1;
+  (void)engine.submit(request).get();
+  EXPECT_EQ(engine.score(std::vector<int32_t>(128, 6)).size(), 127U);
+}
+
 TEST(Engine, ScoresTextsInWindows) {
   Engine engine(engine_model(), {.device = "cpu", .threads = 1, .context = 16});
   const std::string text = "the cat and the dog and the cat and the dog and the cat";
