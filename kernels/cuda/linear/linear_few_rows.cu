@@ -222,7 +222,11 @@ void launch_any_rows(const Product& p, const Queue& queue) {
     const dim3 grid(ceil_div(p.outputs, kWarps), ceil_div(p.rows, rows));
     queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
   };
-  if (p.rows == 1) {
+  // Of few outputs, a router's say, each warp has one row, as long as all run at once: it waits for
+  // loads, of eight times as many as in a pass of its own (8 rows of 2,880 inputs and 32 outputs).
+  constexpr int kWarpsAtOnce = 16;  // of a multiprocessor
+  const int64_t at_once = int64_t{kWarpsAtOnce} * gpu_attribute(cudaDevAttrMultiProcessorCount);
+  if (p.rows == 1 || p.rows * p.outputs <= at_once) {
     launch(any_rows_kernel<A, W, 1, kVector>, 1);
   } else if (p.rows <= 4) {
     launch(any_rows_kernel<A, W, 4, kVector>, 4);
