@@ -168,7 +168,7 @@ class CodedStep {
   __device__ void widen(const Group& group, const uint8_t* block, int step, Registers& to) const {
     const CodedLayout layout = layout_of<kFormat>(layout_);
     const auto* from = reinterpret_cast<const uint32_t*>(block + layout.described_bytes +
-                                                         step * layout.step_bytes + first_);
+                                                         step * kStepBytes + first_);
     // Of a word each half has a column of the pairs.
     const uint32_t word = from[0];
     if constexpr (kFormat == WeightFormat::mxfp4) {
@@ -189,6 +189,7 @@ class CodedStep {
 
  private:
   static constexpr uint32_t kBothUnits = 0x00800080;  // of exponents
+  static constexpr int kStepBytes = kPackedStep / 2;  // codes have four bits
 
   static __device__ uint32_t multiply(uint32_t pair, uint32_t by) {
     uint32_t product;
@@ -240,7 +241,11 @@ class CodedStep {
   }
   // 128 and a code is a bf16.
   static __device__ uint32_t integers(uint32_t codes, const Group& group) {
-    return scaled(subtract((codes & 0x000f000fU) | 0x43004300U, group.zero), group);
+    uint32_t numbers;  // an instruction, where the compiler takes two
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+        : "=r"(numbers)
+        : "r"(codes), "r"(0x000f000fU), "r"(0x43004300U));
+    return scaled(subtract(numbers, group.zero), group);
   }
 
   CodedLayout layout_;

@@ -168,7 +168,18 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
     if (product.x_rows != nullptr) place_rows(product, taken, work, parts, queue);
     return grouped_product_sm90a(product, queue);
   }
-  if (work.few_codes && few_codes_fit(product.weight)) return grouped_product_coded(product, queue);
+  if (work.few_codes && few_codes_fit(product.weight)) {
+    return few_coded_product({.x = product.x,
+                              .x_stride = product.x_stride,
+                              .rows = product.places,
+                              .weight = product.weight.data,
+                              .outputs = product.outputs,
+                              .inputs = product.weight.cols,
+                              .to = product.to},
+                             product.weight, product.gated,
+                             {product.x_rows, product.tiles, product.n_tiles, product.max_tiles},
+                             queue);
+  }
   fits ? grouped_product_mma(product, queue) : grouped_product_any(product, queue);
 }
 

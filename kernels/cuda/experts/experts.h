@@ -17,7 +17,7 @@ namespace faststream {
 /// Choosing holds the scores of a token in registers.
 inline constexpr int32_t kMostExperts = 4096;
 /// Rows of the tiles of kernels for experts with few.
-inline constexpr int32_t kFewTileRows = 16;
+inline constexpr int32_t kFewTileRows = kFewCodedRows;
 /// Pairs that a block sorts, where several do.
 inline constexpr int32_t kBlockPairs = 2048;
 
@@ -74,14 +74,6 @@ bool warpgroups_fit(const Matrix& x, const Experts& experts, int64_t hidden);
 /// The same by warpgroups, on Hopper: x by place (x_rows is null), tiles of at most kMaxTileRows
 /// rows. To x's 16-bit type, of i8 to bf16, when gated, else to f32.
 void grouped_product_sm90a(const GroupedProduct& product, const Queue& queue);
-
-/// Whether grouped_product_coded() takes a weight, in tiles of kFewTileRows and where
-/// warpgroups_fit().
-bool few_codes_fit(const Weight& weight);
-
-/// The same of few rows beside codes of floats, but for fp8: bf16 x whose rows begin at multiples
-/// of 16 bytes.
-void grouped_product_coded(const GroupedProduct& product, const Queue& queue);
 
 /// In float arithmetic: any types and alignment.
 void grouped_product_any(const GroupedProduct& product, const Queue& queue);

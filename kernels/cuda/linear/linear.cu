@@ -15,9 +15,9 @@
 //                  float arithmetic, any type and alignment
 //
 // int4 weights and codes of floats have the first, but for fp8, and on Hopper our own kernel of the
-// third for any number of rows, fp8 as E4M3 x E4M3. Where that takes them not, they are decoded
-// before, to i8 and to x's type, as integers whose inputs keep 16 bits are to bf16 (widen.cu), and
-// are that here.
+// third for any number of rows, fp8 as E4M3 x E4M3, beside few rows codes one of warps. Where that
+// takes them not, they are decoded before, to i8 and to x's type, as integers whose inputs keep 16
+// bits are to bf16 (widen.cu), and are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -39,6 +39,9 @@ constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 // 8B 4,337 tokens/s instead of 3,860, 8 2,220 instead of 2,124; 4 of them 1,125 instead of 1,095,
 // but of Llama 3.2 1B 4,080 instead of 4,180.
 constexpr int64_t kMaxFewRowsOnHopper = 4;
+
+// Rows beside codes of floats that take less time by warps than by warpgroups.
+constexpr int64_t kMostRowsOfWarps = 2 * kFewCodedRows;
 
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
 // the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
@@ -123,7 +126,12 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
     return true;
   }
   if (coded && !rounds_to_e4m3(weight)) {
-    coded_product_sm90a(normalize(*this, input), weight, to, gated, queue());
+    const Matrix& x = normalize(*this, input);
+    if (x.rows <= kMostRowsOfWarps && few_codes_fit(weight)) {
+      few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {}, queue());
+    } else {
+      coded_product_sm90a(x, weight, to, gated, queue());
+    }
     return true;
   }
   if (!coded && (!is_hopper_ || !int8_fits(multiplied, weight))) return false;

@@ -189,21 +189,25 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   for (int64_t first = static_cast<int64_t>(lane) * kVector; first < p.inputs;
        first += kUnroll * kStep) {
     float w[kUnroll][kVector];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (first + u * kStep < p.inputs) load_floats(weight + first + u * kStep, w[u]);
-    }
+    float a[kUnroll][kRows][kVector];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t column = first + u * kStep;
-      if (column >= p.inputs) break;
+      if (column >= p.inputs) continue;
+      load_floats(weight + column, w[u]);
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
         // Rows past the end repeat the last one and are not stored.
-        float a[kVector];
-        load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
+        load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a[u][row]);
+      }
+    }
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sums[row] = __fmaf_rn(w[u][i], a[i], sums[row]);
+    for (int u = 0; u < kUnroll; ++u) {
+      if (first + u * kStep >= p.inputs) continue;
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sums[row] = __fmaf_rn(w[u][i], a[u][row][i], sums[row]);
       }
     }
   }
