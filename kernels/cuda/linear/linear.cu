@@ -40,9 +40,6 @@ constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 // but of Llama 3.2 1B 4,080 instead of 4,180.
 constexpr int64_t kMaxFewRowsOnHopper = 4;
 
-// Rows beside codes of floats that take less time by warps than by warpgroups.
-constexpr int64_t kMostRowsOfWarps = 2 * kFewCodedRows;
-
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
 // the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
 // ours take 46, of 14,336 inputs and 4,096 outputs 79 where ours take 88.
@@ -125,22 +122,27 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
             : step_kernel_.linear(input, weight, to)) {
     return true;
   }
-  if (coded && !rounds_to_e4m3(weight)) {
-    const Matrix& x = normalize(*this, input);
-    if (x.rows <= kMostRowsOfWarps && few_codes_fit(weight)) {
-      few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {}, queue());
-    } else {
-      coded_product_sm90a(x, weight, to, gated, queue());
-    }
-    return true;
-  }
-  if (!coded && (!is_hopper_ || !int8_fits(multiplied, weight))) return false;
-  if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   if (coded) {
-    e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+    multiply_codes(input, weight, to, gated);
     return true;
   }
+  if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
+  if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
+}
+
+void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Destination& to,
+                                 bool gated) {
+  if (rounds_to_e4m3(weight)) {
+    if (!can_quantize(input, weight.rotated)) normalize(*this, input);
+    return e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+  }
+  const Matrix& x = normalize(*this, input);
+  if (x.rows <= kFewCodedRows && few_codes_fit(weight)) {
+    return few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {},
+                             queue());
+  }
+  coded_product_sm90a(x, weight, to, gated, queue());
 }
 
 void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,

@@ -36,7 +36,6 @@ constexpr int kStepBytes = static_cast<int>(kPackedStep) * 2;  // of x
 constexpr int kXPieces = kBlockSteps * kStepBytes / kPiece;    // of a row of x in a stage
 constexpr int kMostCluster = 8;
 constexpr int kTogether = 4;  // steps of a turn, a multiple of those of a group
-constexpr int kMostSharedBytes = 232448;
 
 /// The format that CodedStep knows another by.
 constexpr WeightFormat codes_of(WeightFormat format) {
@@ -50,24 +49,25 @@ constexpr WeightFormat codes_of(WeightFormat format) {
 constexpr int pitch_of(int bytes) { return (bytes / kPiece | 1) * kPiece; }
 constexpr int kXPitch = pitch_of(kXPieces * kPiece);
 
-/// What tiles of at most so many rows of x are made by.
-template <int kTileRows>
-struct Shape {
-  static constexpr int kRows = kTileRows;
-  static constexpr int kEights = kRows / kEight;
-  static constexpr int kWarps = kRows / 2;
-  static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kBlocks = 16 / kWarps;       // on a multiprocessor
-  static constexpr int kWarpRows = kRows / kWarps;  // that a warp copies
-  static constexpr int kChannels = kWarps * kWarpChannels;
-  static constexpr int kWarpSums = kEights * 4;  // of a lane
-  static constexpr int kBlockSums = kWarps * kWarpSums * kWarp;
-  static constexpr int kMostColumnBlocks = 12 * 16 / kRows;  // of one of a cluster's blocks
+constexpr int kRows = kFewCodedRows;  // of x, of a tile
+constexpr int kEights = kRows / kEight;
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * kWarp;
+constexpr int kBlocks = 2;  // on a multiprocessor
+constexpr int kChannels = kWarps * kWarpChannels;
+constexpr int kWarpRows = kRows / kWarps;  // that a warp copies
+constexpr int kWarpSums = kEights * 4;     // of a lane
+constexpr int kBlockSums = kWarps * kWarpSums * kWarp;
 
-  static constexpr int stage_bytes(const CodedLayout& layout) {
-    return kChannels * pitch_of(layout.block_bytes) + kRows * kXPitch;
-  }
-};
+/// Blocks of columns that one of a cluster's blocks has at most: in the end their sums are where
+/// its stages were.
+constexpr int kMostColumnBlocks = 12;
+
+constexpr int stage_bytes(WeightFormat format) {
+  return kChannels * pitch_of(static_cast<int>(packed_block_bytes(format))) + kRows * kXPitch;
+}
+static_assert(kMostColumnBlocks * kBlockSums * sizeof(float) <=
+              kStages * stage_bytes(WeightFormat::mxfp4));
 
 struct Arguments {
   Product product;
@@ -78,7 +78,7 @@ struct Arguments {
 
 /// What a warp copies: the weights of its own channels, and some rows of x, a block of columns
 /// after the other. Of little code, which runs once.
-template <WeightFormat kFormat, typename Shape, bool kGated>
+template <WeightFormat kFormat, bool kGated>
 class WarpCopier {
  public:
   __device__ WarpCopier(const Arguments& a, const RowTile& tile, int64_t first_channel,
@@ -133,21 +133,21 @@ class WarpCopier {
     const auto* x = static_cast<const unsigned char*>(a.product.x) +
                     (first_column_block * kXPieces + lane_) * kPiece;
 #pragma unroll
-    for (int i = 0; i < Shape::kWarpRows; ++i) {
-      const int at = tile.first + min(warp_ + i * Shape::kWarps, rows_ - 1);
+    for (int i = 0; i < kWarpRows; ++i) {
+      const int at = tile.first + min(warp_ + i * kWarps, rows_ - 1);
       const int64_t row = a.tiles.x_rows != nullptr ? a.tiles.x_rows[at] : at;
       x_[i] = x + row * a.product.x_stride * 2;
     }
   }
   __device__ void copy_x(uint32_t stage) {
-    stage += Shape::kChannels * kPitch + warp_ * kXPitch + lane_ * kPiece;
+    stage += kChannels * kPitch + warp_ * kXPitch + lane_ * kPiece;
 #pragma unroll
-    for (int i = 0; i < Shape::kWarpRows; ++i) {
-      if (warp_ + i * Shape::kWarps < rows_) {
+    for (int i = 0; i < kWarpRows; ++i) {
+      if (warp_ + i * kWarps < rows_) {
 #pragma unroll
         for (int part = 0; part < kXPieces / kWarp; ++part) {
           const bool exists = (part * kWarp + lane_) * (kPiece / 2) < inputs_left_;
-          copy_async(stage + i * Shape::kWarps * kXPitch + part * kWarp * kPiece,
+          copy_async(stage + i * kWarps * kXPitch + part * kWarp * kPiece,
                      exists ? x_[i] + part * kWarp * kPiece : x_[i], exists);
         }
         x_[i] += kXPieces * kPiece;
@@ -163,7 +163,7 @@ class WarpCopier {
   static constexpr int kHalf = kWarp / 2;
 
   const unsigned char* weights_;
-  const unsigned char* x_[Shape::kWarpRows];
+  const unsigned char* x_[kWarpRows];
   int64_t row_bytes_;
   int bytes_left_;
   int inputs_left_;
@@ -173,14 +173,13 @@ class WarpCopier {
 };
 
 /// A warp's sums of sixteen channels: of rows of x by eights, as mma_16x8x16() has them.
-template <typename Shape>
-using Sums = float[Shape::kEights][4];
+using Sums = float[kEights][4];
 
 /// Those of `steps` steps of a block, of which the lane's first row of weights and its piece of x
 /// are given.
-template <WeightFormat kFormat, bool kLarge, typename Shape>
+template <WeightFormat kFormat, bool kLarge>
 __device__ void multiply_block(const CodedStep& coded, const unsigned char* block, uint32_t x,
-                               int steps, int eights, Sums<Shape>& sums) {
+                               int steps, int eights, Sums& sums) {
   constexpr CodedLayout kLayout(kFormat);
   constexpr WeightFormat kCodes = codes_of(kFormat);
   constexpr int kGroupSteps = 1 << kLayout.group_shift;
@@ -201,7 +200,7 @@ __device__ void multiply_block(const CodedStep& coded, const unsigned char* bloc
       coded.widen<kCodes, kLarge>(upper_group, block, step, upper);
       coded.widen<kCodes, kLarge>(lower_group, lower_block, step, lower);
 #pragma unroll
-      for (int eight = 0; eight < Shape::kEights; ++eight) {
+      for (int eight = 0; eight < kEights; ++eight) {
         if (eight > 0 && eight >= eights) continue;
         uint32_t columns[4];
         load_matrices<false>(columns, x + eight * kEight * kXPitch + step * kStepBytes);
@@ -225,7 +224,7 @@ struct ColumnBlocks {
 };
 
 /// Where results go: rows of a tile, and channels of an expert.
-template <typename Shape, bool kGated, bool kGrouped>
+template <bool kGated, bool kGrouped>
 class Finisher {
  public:
   __device__ Finisher(const Arguments& a, const RowTile& tile, int first_channel)
@@ -268,13 +267,12 @@ class Finisher {
 
 /// The sums of all blocks of columns of a tile, which the cluster's blocks have in their shared
 /// memory.
-template <typename Shape>
 class TileSums {
  public:
   /// A lane's sums of the block's n-th block of columns.
   static __device__ float* of_lane(float* block_sums, int n) {
-    return block_sums + n * Shape::kBlockSums +
-           static_cast<int>(threadIdx.x) / kWarp * (Shape::kWarpSums * kWarp) +
+    return block_sums + n * kBlockSums +
+           static_cast<int>(threadIdx.x) / kWarp * (kWarpSums * kWarp) +
            static_cast<int>(threadIdx.x) % kWarp;
   }
 
@@ -285,7 +283,7 @@ class TileSums {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
     const int half = a.column_blocks / 2;
     float first_half[2] = {};
-    const float* from = block_sums + (warp * Shape::kWarpSums + eight * 4 + i) * kWarp + lane;
+    const float* from = block_sums + (warp * kWarpSums + eight * 4 + i) * kWarp + lane;
     int block = 0;
     for (int rank = 0; rank < cluster; ++rank) {
       const int count = ColumnBlocks(a.column_blocks, rank, cluster).count;
@@ -293,7 +291,7 @@ class TileSums {
       for (int n = 0; n < count; ++n, ++block) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const float more = load_from_block(rank, from + n * Shape::kBlockSums + j * 2 * kWarp);
+          const float more = load_from_block(rank, from + n * kBlockSums + j * 2 * kWarp);
           if (block == half) first_half[j] = totals[j];
           totals[j] = block == 0 || block == half ? more : __fadd_rn(totals[j], more);
         }
@@ -305,31 +303,29 @@ class TileSums {
   }
 };
 
-template <WeightFormat kFormat, typename Shape, bool kGated, bool kGrouped>
-__global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_kernel(
-    const __grid_constant__ Arguments a) {
+template <WeightFormat kFormat, bool kGated, bool kGrouped>
+__global__ __launch_bounds__(kThreads,
+                             kBlocks) void few_coded_kernel(const __grid_constant__ Arguments a) {
   extern __shared__ __align__(16) unsigned char memory[];
   constexpr CodedLayout kLayout(kFormat);
   constexpr int kPitch = pitch_of(kLayout.block_bytes);
-  constexpr int kStageBytes = Shape::stage_bytes(kLayout);
+  constexpr int kStageBytes = stage_bytes(kFormat);
   const Product& p = a.product;
   const int cluster = kGrouped ? 1 : cluster_size();
   const int rank = kGrouped ? 0 : rank_in_cluster();
-  const int first_channel = static_cast<int>(blockIdx.x) / cluster * Shape::kChannels;
-  RowTile tile{.first = static_cast<int>(blockIdx.y) * Shape::kRows};
+  const int first_channel = static_cast<int>(blockIdx.x) / cluster * kChannels;
+  RowTile tile{.rows = p.rows};
   if constexpr (kGrouped) {
     wait_for_inputs();
     if (static_cast<int>(blockIdx.y) >= *a.tiles.n_tiles) return;
     tile = a.tiles.tiles[blockIdx.y];
-  } else {
-    tile.rows = min(p.rows - tile.first, Shape::kRows);
   }
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const CodedStep coded(kLayout, lane);
   const ColumnBlocks own(a.column_blocks, rank, cluster);
   const uint32_t first_stage = shared_address(memory);
-  WarpCopier<kFormat, Shape, kGated> copier(a, tile, first_channel, own.first);
+  WarpCopier<kFormat, kGated> copier(a, tile, first_channel, own.first);
   copier.copy_weights(first_stage);
   if constexpr (!kGrouped) wait_for_inputs();
   copier.find_rows(a, tile, own.first);
@@ -337,8 +333,8 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_ker
 
   const int eights = ceil_div(tile.rows, kEight);
   const int all_steps = ceil_div(static_cast<int>(p.inputs), static_cast<int>(kPackedStep));
-  Sums<Shape> totals = {};
-  float parked[kGrouped ? 1 : Shape::kMostColumnBlocks][Shape::kWarpSums];
+  Sums totals = {};
+  float parked[kGrouped ? 1 : kMostColumnBlocks][kWarpSums];
 #pragma unroll 1
   for (int n = 0; n < own.count; ++n) {
     const int stage = n % kStages * kStageBytes;
@@ -349,17 +345,17 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_ker
       copier.copy_weights(next);
       copier.copy_x(next);
     }
-    Sums<Shape> sums = {};
+    Sums sums = {};
     const unsigned char* upper = memory + stage + (warp * kWarpChannels + lane / 4) * kPitch;
     const uint32_t x =
-        first_stage + stage + Shape::kChannels * kPitch + lane % 8 * kXPitch + lane / 8 * kPiece;
+        first_stage + stage + kChannels * kPitch + lane % 8 * kXPitch + lane / 8 * kPiece;
     const int steps = min(all_steps - (own.first + n) * kBlockSteps, kBlockSteps);
     const bool is_large = coded.has_large_scale(upper, upper + kEight * kPitch);
     CodedStep::with_scales<kFormat>(is_large, [&]<bool kLarge>() {
-      multiply_block<kFormat, kLarge, Shape>(coded, upper, x, steps, eights, sums);
+      multiply_block<kFormat, kLarge>(coded, upper, x, steps, eights, sums);
     });
 #pragma unroll
-    for (int i = 0; i < Shape::kWarpSums; ++i) {
+    for (int i = 0; i < kWarpSums; ++i) {
       const float sum = sums[i / 4][i % 4];
       if constexpr (kGrouped) {
         float& total = totals[i / 4][i % 4];
@@ -371,10 +367,10 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_ker
   }
   allow_next_kernel();
 
-  const Finisher<Shape, kGated, kGrouped> finisher(a, tile, first_channel);
+  const Finisher<kGated, kGrouped> finisher(a, tile, first_channel);
   if constexpr (kGrouped) {
 #pragma unroll
-    for (int eight = 0; eight < Shape::kEights; ++eight) {
+    for (int eight = 0; eight < kEights; ++eight) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         finisher.finish(warp, eight, i, totals[eight][i], totals[eight][2 + i]);
@@ -384,19 +380,19 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_ker
     auto* block_sums = reinterpret_cast<float*>(memory);
     __syncthreads();  // stages are read
     for (int n = 0; n < own.count; ++n) {
-      float* to = TileSums<Shape>::of_lane(block_sums, n);
+      float* to = TileSums::of_lane(block_sums, n);
 #pragma unroll
-      for (int i = 0; i < Shape::kWarpSums; ++i) to[i * kWarp] = parked[n][i];
+      for (int i = 0; i < kWarpSums; ++i) to[i * kWarp] = parked[n][i];
     }
     synchronize_cluster();
     // Two sums of a lane for each of a warp's rows.
-    const int units = Shape::kWarps * eights * 2;
-    for (int unit = rank + cluster * warp; unit < units; unit += cluster * Shape::kWarps) {
-      const int of_warp = unit % Shape::kWarps;
-      const int eight = unit / Shape::kWarps / 2;
-      const int i = unit / Shape::kWarps % 2;
+    const int units = kWarps * eights * 2;
+    for (int unit = rank + cluster * warp; unit < units; unit += cluster * kWarps) {
+      const int of_warp = unit % kWarps;
+      const int eight = unit / kWarps / 2;
+      const int i = unit / kWarps % 2;
       float sums[2] = {};
-      TileSums<Shape>::add_up(block_sums, a, cluster, of_warp, eight, i, sums);
+      TileSums::add_up(block_sums, a, cluster, of_warp, eight, i, sums);
       finisher.finish(of_warp, eight, i, sums[0], sums[1]);
     }
     synchronize_cluster();  // all have read this block's
@@ -405,50 +401,40 @@ __global__ __launch_bounds__(Shape::kThreads, Shape::kBlocks) void few_coded_ker
 
 /// Blocks of a cluster: as many as there are places for, none with more columns than it can keep
 /// sums of, and none without.
-template <typename Shape>
 int choose_cluster(int tiles, int column_blocks) {
-  const int places = Shape::kBlocks * gpu_attribute(cudaDevAttrMultiProcessorCount);
-  const int least = ceil_div(column_blocks, Shape::kMostColumnBlocks);
-  const int most = std::clamp(places / std::max(tiles, 1), least, kMostCluster);
+  const int places = kBlocks * gpu_attribute(cudaDevAttrMultiProcessorCount);
+  const int least = ceil_div(column_blocks, kMostColumnBlocks);
+  const int most = std::clamp(places / tiles, least, kMostCluster);
   return ceil_div(column_blocks, ceil_div(column_blocks, std::min(most, column_blocks)));
 }
 
-template <WeightFormat kFormat, typename Shape, bool kGated, bool kGrouped>
+template <WeightFormat kFormat, bool kGated, bool kGrouped>
 void launch(const Arguments& a, const Queue& queue) {
-  const auto kernel = few_coded_kernel<kFormat, Shape, kGated, kGrouped>;
-  constexpr size_t kBytes = kStages * Shape::stage_bytes(CodedLayout(kFormat));
-  static_assert(kBytes <= kMostSharedBytes);
+  const auto kernel = few_coded_kernel<kFormat, kGated, kGrouped>;
+  constexpr size_t kBytes = kStages * stage_bytes(kFormat);
   allow_shared_memory(kernel, kBytes);
   const Product& p = a.product;
-  const int tiles = ceil_div(p.outputs, kGated ? Shape::kChannels / 2 : Shape::kChannels);
-  const int row_tiles = kGrouped ? a.tiles.max_tiles : ceil_div(p.rows, Shape::kRows);
-  const int cluster = kGrouped ? 1 : choose_cluster<Shape>(tiles * row_tiles, a.column_blocks);
-  queue.launch(
-      "multiplying matrices", kernel,
-      {dim3(tiles * cluster, row_tiles), Shape::kThreads, kBytes, static_cast<unsigned>(cluster)},
-      a);
-}
-
-template <WeightFormat kFormat, bool kGated>
-void launch(const Arguments& a, const Queue& queue) {
-  using Few = Shape<kFewCodedRows>;
-  using More = Shape<2 * kFewCodedRows>;
-  if (a.tiles.tiles != nullptr) return launch<kFormat, Few, kGated, true>(a, queue);
-  if constexpr (kStages * More::stage_bytes(CodedLayout(kFormat)) <= kMostSharedBytes) {
-    if (a.product.rows > kFewCodedRows) return launch<kFormat, More, kGated, false>(a, queue);
-  }
-  launch<kFormat, Few, kGated, false>(a, queue);
+  const int tiles = ceil_div(p.outputs, kGated ? kChannels / 2 : kChannels);
+  const int row_tiles = kGrouped ? a.tiles.max_tiles : 1;
+  const int cluster = kGrouped ? 1 : choose_cluster(tiles, a.column_blocks);
+  queue.launch("multiplying matrices", kernel,
+               {dim3(tiles * cluster, row_tiles), kThreads, kBytes, static_cast<unsigned>(cluster)},
+               a);
 }
 
 template <WeightFormat kFormat>
 void launch(const Arguments& a, bool gated, const Queue& queue) {
-  gated ? launch<kFormat, true>(a, queue) : launch<kFormat, false>(a, queue);
+  if (a.tiles.tiles != nullptr) {
+    gated ? launch<kFormat, true, true>(a, queue) : launch<kFormat, false, true>(a, queue);
+  } else {
+    gated ? launch<kFormat, true, false>(a, queue) : launch<kFormat, false, false>(a, queue);
+  }
 }
 
 }  // namespace
 
 bool few_codes_fit(const Weight& weight) {
-  constexpr int kMost = kMostCluster * Shape<2 * kFewCodedRows>::kMostColumnBlocks;
+  constexpr int kMost = kMostCluster * kMostColumnBlocks;
   return is_coded(weight.format) && weight.format != WeightFormat::fp8 &&
          weight.cols <= kMost * kPackedBlock;
 }

@@ -188,8 +188,10 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   float sums[kRows] = {};
   for (int64_t first = static_cast<int64_t>(lane) * kVector; first < p.inputs;
        first += kUnroll * kStep) {
-    float w[kUnroll][kVector];
-    float a[kUnroll][kRows][kVector];
+    // Zeros past the end, which change no sum, and all before the first is used: else the compiler
+    // puts most loads behind what uses others.
+    float w[kUnroll][kVector] = {};
+    float a[kUnroll][kRows][kVector] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t column = first + u * kStep;
@@ -201,9 +203,9 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
         load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a[u][row]);
       }
     }
+    asm volatile("" ::: "memory");
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      if (first + u * kStep >= p.inputs) continue;
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
 #pragma unroll

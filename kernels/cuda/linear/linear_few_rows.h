@@ -107,7 +107,7 @@ struct RowTiles {
   int32_t max_tiles = 0;
 };
 
-/// Rows of x that few_coded_product() takes in one pass over the weights; or twice as many.
+/// Rows of x that few_coded_product() takes in one pass over the weights.
 inline constexpr int32_t kFewCodedRows = 16;
 
 /// Whether few_coded_product() takes a weight, of experts that of one, where
@@ -115,8 +115,8 @@ inline constexpr int32_t kFewCodedRows = 16;
 bool few_codes_fit(const Weight& weight);
 
 /// x [rows, in] · weightᵀ for codes of floats, but fp8, and bf16 x whose rows begin at multiples of
-/// 16 bytes, on Hopper. With tiles of at most kFewCodedRows rows, the weights of experts, one below
-/// the other. If `gated`, as in few_rows_product.
+/// 16 bytes, on Hopper. With tiles, of at most kFewCodedRows rows each, `weight` is those of
+/// experts, one below the other. If `gated`, as in few_rows_product.
 void few_coded_product(const Product& product, const Weight& weight, bool gated,
                        const RowTiles& tiles, const Queue& queue);
 
