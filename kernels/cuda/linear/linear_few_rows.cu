@@ -229,7 +229,7 @@ void launch_any_rows(const Product& p, const Queue& queue) {
     queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
   };
   // Of few outputs, a router's say, each warp has one row, as long as all run at once: it waits for
-  // loads, of eight times as many as in a pass of its own (8 rows of 2,880 inputs and 32 outputs).
+  // loads, of eight rows for eight times as many.
   constexpr int kWarpsAtOnce = 16;  // of a multiprocessor
   const int64_t at_once = int64_t{kWarpsAtOnce} * gpu_attribute(cudaDevAttrMultiProcessorCount);
   if (p.rows == 1 || p.rows * p.outputs <= at_once) {
