@@ -187,7 +187,9 @@ class BackendProducts : public BackendTest {
         {288, 80}, {64, 32}, {4096, 48}, {11008, 16}};
     // A GPU's blocks have all inputs of so many outputs, and of fewer a part.
     if (on_gpu() && is_coded(format)) shapes.emplace_back(1104, 17008);
-    for (const auto& [inputs, outputs] : shapes) {
+    for (const auto& shape : shapes) {
+      const int64_t inputs = shape.first;
+      const int64_t outputs = shape.second;
       if (kSanitized && inputs > 1000) continue;
       const HostTensor x = random_tensor(random_, act, most_rows, inputs);
       const HostTensor before = random_tensor(random_, DType::f32, most_rows, outputs);
