@@ -125,12 +125,36 @@ class CodedStep {
 
   [[nodiscard]] __device__ const CodedLayout& layout() const { return layout_; }
 
+  /// Whether a scale of the warp's sixteen channels in a block, `upper` and `lower` of this lane,
+  /// is too large for one multiplication: of mxfp4 above 2, which models do not have.
+  [[nodiscard]] __device__ bool has_large_scale(const uint8_t* upper, const uint8_t* lower) const {
+    if (layout_.format != WeightFormat::mxfp4) return false;
+    static_assert(described_bytes(WeightFormat::mxfp4) == 4 * sizeof(uint32_t), "a lane has four");
+    const int word = first_ / 4;
+    const uint32_t large = above_128(reinterpret_cast<const uint32_t*>(upper)[word]) |
+                           above_128(reinterpret_cast<const uint32_t*>(lower)[word]);
+    return __any_sync(kAllLanes, large != 0);
+  }
+
+  /// Calls f with what has_large_scale() said, of kFormat, as a constant.
+  template <WeightFormat kFormat, typename F>
+  static __device__ void with_scales(bool large, const F& f) {
+    if (kFormat == WeightFormat::mxfp4 && large) {
+      f.template operator()<kFormat == WeightFormat::mxfp4>();
+    } else {
+      f.template operator()<false>();
+    }
+  }
+
   /// Of the group that a step is in. block: of the lane's channel. kFormat: the layout's, as
-  /// with_codes() has it.
-  template <WeightFormat kFormat>
+  /// with_codes() has it; kLarge: as with_scales() has it.
+  template <WeightFormat kFormat, bool kLarge>
   [[nodiscard]] __device__ Group group(const uint8_t* block, int step) const {
-    // Half of 2^(code - 127), which has no exponent of its own for code 0.
-    if constexpr (kFormat == WeightFormat::mxfp4) return {block[step] * kBothUnits + kBothUnits};
+    if constexpr (kFormat == WeightFormat::mxfp4) {
+      // By 2^(code - 127) what is 2^126 too small; or what is too small by half, as twice the scale
+      // has an exponent of its own for any code.
+      return {block[step] * kBothUnits + (kLarge ? 1U : 126U) * kBothUnits};
+    }
     const CodedLayout layout = layout_of<kFormat>(layout_);
     const uint32_t word = reinterpret_cast<const uint32_t*>(block)[step >> layout.group_shift];
     if constexpr (kFormat == WeightFormat::nf4) return {word};
@@ -140,16 +164,16 @@ class CodedStep {
             (word & 15U) * 0x00010001U + 0x43004300U};
   }
 
-  template <WeightFormat kFormat>
+  template <WeightFormat kFormat, bool kLarge>
   __device__ void widen(const Group& group, const uint8_t* block, int step, Registers& to) const {
     const CodedLayout layout = layout_of<kFormat>(layout_);
     const auto* from = reinterpret_cast<const uint32_t*>(block + layout.described_bytes +
-                                                         step * layout.step_bytes + first_);
+                                                         step * kStepBytes + first_);
     // Of a word each half has a column of the pairs.
     const uint32_t word = from[0];
     if constexpr (kFormat == WeightFormat::mxfp4) {
-      widen_e2m1(word, group, to[0][0], to[1][0]);
-      widen_e2m1(word >> 8, group, to[0][1], to[1][1]);
+      widen_e2m1<kLarge>(word, group, to[0][0], to[1][0]);
+      widen_e2m1<kLarge>(word >> 8, group, to[0][1], to[1][1]);
     } else {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -165,6 +189,7 @@ class CodedStep {
 
  private:
   static constexpr uint32_t kBothUnits = 0x00800080;  // of exponents
+  static constexpr int kStepBytes = kPackedStep / 2;  // codes have four bits
 
   static __device__ uint32_t multiply(uint32_t pair, uint32_t by) {
     uint32_t product;
@@ -186,17 +211,27 @@ class CodedStep {
     return multiply_add(pair, group.scale, multiply(pair, group.rest));
   }
 
+  // Of which bytes is any above 128? Not zero then.
+  static __device__ uint32_t above_128(uint32_t bytes) {
+    return ((bytes & 0x7f7f7f7fU) + 0x7f7f7f7fU) & bytes & 0x80808080U;
+  }
+
   // The lower halves of two bytes, and their upper halves. Multiplication puts signs, and exponents
   // and mantissas, in the places of bf16, where they mean numbers that are 2^126 too small;
   // products with powers of two are exact.
+  template <bool kLarge>
   static __device__ void widen_e2m1(uint32_t bytes, const Group& group, uint32_t& low,
                                     uint32_t& high) {
     constexpr uint32_t kPlaces = 0x81c081c0;
-    constexpr uint32_t kTwoTo125 = 0x7e007e00;  // twice as much is in the scale
-    const uint32_t lower = (bytes & 0x000f000fU) * (1U << 12 | 1U << 6);
-    const uint32_t upper = (bytes & 0x00f000f0U) * (1U << 8 | 1U << 2);
-    low = multiply(multiply(lower & kPlaces, kTwoTo125), group.scale);
-    high = multiply(multiply(upper & kPlaces, kTwoTo125), group.scale);
+    constexpr uint32_t kTwoTo125 = 0x7e007e00;
+    low = (bytes & 0x000f000fU) * (1U << 12 | 1U << 6) & kPlaces;
+    high = (bytes & 0x00f000f0U) * (1U << 8 | 1U << 2) & kPlaces;
+    if constexpr (kLarge) {
+      low = multiply(low, kTwoTo125);
+      high = multiply(high, kTwoTo125);
+    }
+    low = multiply(low, group.scale);
+    high = multiply(high, group.scale);
   }
   [[nodiscard]] __device__ uint32_t nf4_pair(uint32_t codes, const Group& group) const {
     const float scale = __uint_as_float(group.scale);
@@ -206,7 +241,11 @@ class CodedStep {
   }
   // 128 and a code is a bf16.
   static __device__ uint32_t integers(uint32_t codes, const Group& group) {
-    return scaled(subtract((codes & 0x000f000fU) | 0x43004300U, group.zero), group);
+    uint32_t numbers;  // an instruction, where the compiler takes two
+    asm("lop3.b32 %0, %1, %2, %3, 0xea;"
+        : "=r"(numbers)
+        : "r"(codes), "r"(0x000f000fU), "r"(0x43004300U));
+    return scaled(subtract(numbers, group.zero), group);
   }
 
   CodedLayout layout_;

@@ -138,10 +138,14 @@ class CudaBackend final : public Backend {
   /// null.
   [[nodiscard]] unsigned* dealt() const { return reinterpret_cast<unsigned*>(dealt_.get()); }
 
-  /// The product with int4 weights as they are. False, with nothing done to the result, with others
-  /// and where no kernel has it so. Normalizes the input, or leaves it as it is.
+  /// The product with int4 weights, or codes of floats, as they are. False, with nothing done to
+  /// the result, with others and where no kernel has it so. Normalizes the input, or leaves it as
+  /// it is.
   bool multiply_packed(Input& input, const Weight& weight, const Destination& to,
                        bool gated);  // linear.cu
+  /// The same of codes of floats, by kernels of one operation that take it.
+  void multiply_codes(Input& input, const Weight& weight, const Destination& to,
+                      bool gated);  // linear.cu
   /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
   /// where it is of integers and its inputs keep 16 bits, else itself.
   /// Whether experts' products can have tiles of Hopper's kernel. x: what is multiplied.

@@ -99,6 +99,11 @@ __device__ inline int cluster_of_block() {
   asm("mov.u32 %0, %%clusterid.x;" : "=r"(cluster));
   return static_cast<int>(cluster);
 }
+__device__ inline int cluster_size() {
+  uint32_t size;
+  asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(size));
+  return static_cast<int>(size);
+}
 __device__ inline int clusters() {
   uint32_t count;
   asm("mov.u32 %0, %%nclusterid.x;" : "=r"(count));
@@ -111,6 +116,24 @@ __device__ inline void arrive_in_cluster() {
 }
 __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+}
+/// All threads arrive, and see what all others wrote before.
+__device__ inline void synchronize_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+/// What the shared memory of block `rank` of the cluster has where `here` is in this block's.
+__device__ inline float load_from_block(int rank, const float* here) {
+  float value;
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n"
+      "}"
+      : "=f"(value)
+      : "r"(shared_address(here)), "r"(rank)
+      : "memory");
+  return value;
 }
 /// Stores a value in the shared memory of block `rank` of the cluster, where `here` is in this
 /// block's; its bytes count for that block's `barrier`.

@@ -4,7 +4,7 @@
 //
 // Of few rows an expert, kernels of warps fetch rows where they are; of many on Hopper, rows are
 // brought to their places first, and warpgroups multiply what lies together, as they do with any
-// number of rows beside int4. All sum in one order.
+// number of rows beside int4 and fp8. All sum in one order.
 #include "kernels/cuda/experts/experts.h"
 
 #include <algorithm>
@@ -27,6 +27,10 @@ constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
 
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
+
+// Beside codes of floats: so that most tiles of kFewTileRows have all rows of their expert.
+constexpr int64_t kRowsOfWarps = 12;
+static_assert(kRowsOfWarps <= kFewTileRows);
 
 // Pairs from which on several blocks sort them. Of each block there are kMostExperts counts at
 // most, for which expert_row_bytes() has room.
@@ -122,6 +126,7 @@ struct Work {
   const Routing& routing;
   int used = 0;
   bool by_warpgroups = false;
+  bool few_codes = false;       // among weights, and their kernel takes the tiles
   std::byte* placed = nullptr;  // memory for rows of the first product by place
 };
 
@@ -166,6 +171,18 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
   if (work.by_warpgroups) {
     if (product.x_rows != nullptr) place_rows(product, taken, work, parts, queue);
     return grouped_product_sm90a(product, queue);
+  }
+  if (work.few_codes && few_codes_fit(product.weight)) {
+    return few_coded_product({.x = product.x,
+                              .x_stride = product.x_stride,
+                              .rows = product.places,
+                              .weight = product.weight.data,
+                              .outputs = product.outputs,
+                              .inputs = product.weight.cols,
+                              .to = product.to},
+                             product.weight, product.gated,
+                             {product.x_rows, product.tiles, product.n_tiles, product.max_tiles},
+                             queue);
   }
   fits ? grouped_product_mma(product, queue) : grouped_product_any(product, queue);
 }
@@ -223,8 +240,10 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   const ScratchPiece piece = experts_piece(x.rows * used, used, bytes_per_pair);
   std::byte* memory = scratch_.at_least(piece.bytes);
   const bool fits = grouped_tiles_fit(x, experts, hidden);
-  const auto is_packed = [](const Weight& weight) { return weight.stored_as() == DType::packed; };
-  const bool has_packed = is_packed(experts.up) || is_packed(experts.down);
+  const auto has_few_rows_kernel = [](const Weight& weight) {
+    return weight.stored_as() != DType::packed || few_codes_fit(weight);
+  };
+  const bool takes_few = has_few_rows_kernel(experts.up) && has_few_rows_kernel(experts.down);
   const int32_t most_rows = has_codes ? kMostRowsBesideCodes : kMaxTileRows;
   const int64_t pieces = ceil_div(x.rows * used, piece.rows);
   const int64_t piece_tokens = ceil_div(x.rows, pieces);
@@ -238,7 +257,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     routing.place_of = parts.take<int32_t>(pairs);
     routing.token_at = parts.take<int32_t>(pairs);
     const bool many = pairs >= kRowsOfWarpgroups * n_experts;
-    const bool by_warpgroups = fits && (many || has_packed);
+    const bool few =
+        takes_few && (!has_codes || choose_tile_rows(pairs, n_experts) == kFewTileRows);
+    const bool by_warpgroups = fits && (many || !few);
     if (by_warpgroups) {
       routing.tile_rows = many ? most_rows : kMinTileRows;
       routing.tile_grain = kPartRows;
@@ -260,6 +281,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     const Work work{.routing = routing,
                     .used = static_cast<int>(used),
                     .by_warpgroups = by_warpgroups,
+                    .few_codes = fits && few && has_codes,
                     .placed = static_cast<std::byte*>(results.data)};
     GroupedProduct product;
     product.places = static_cast<int32_t>(pairs);

@@ -16,6 +16,8 @@ namespace faststream {
 
 /// Choosing holds the scores of a token in registers.
 inline constexpr int32_t kMostExperts = 4096;
+/// Rows of the tiles of kernels for experts with few.
+inline constexpr int32_t kFewTileRows = kFewCodedRows;
 /// Pairs that a block sorts, where several do.
 inline constexpr int32_t kBlockPairs = 2048;
 
@@ -58,7 +60,7 @@ struct GroupedProduct {
   int32_t max_tiles = 0;
 };
 
-/// Rows of a tile that suit so many pairs: 16, 64 or 128.
+/// Rows of a tile that suit so many pairs: kFewTileRows, 64 or 128.
 int32_t choose_tile_rows(int64_t pairs, int64_t n_experts);
 
 /// On the tensor cores: x and weight of one 16-bit type or both i8, rows of both at multiples of 16

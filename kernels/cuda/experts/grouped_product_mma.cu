@@ -30,7 +30,7 @@ constexpr int kInstructions = kStepBytes / 32;
 /// kB, of which five blocks and more fit on a multiprocessor, 30 kB of each on the way from memory.
 template <int kTileRows>
 struct Tiling {
-  static constexpr bool kFew = kTileRows == 16;
+  static constexpr bool kFew = kTileRows == kFewTileRows;
   static constexpr int kRows = kTileRows;
   static constexpr int kOutputs = kFew ? 64 : 128;
   static constexpr int kWarpsDown = kFew ? 1 : 2;
@@ -224,8 +224,8 @@ void launch(const GroupedProduct& p, const Queue& queue) {
 template <typename T>
 void launch(const GroupedProduct& p, const Queue& queue) {
   switch (p.tile_rows) {
-    case 16:
-      return launch<T, Tiling<16>>(p, queue);
+    case kFewTileRows:
+      return launch<T, Tiling<kFewTileRows>>(p, queue);
     case 64:
       return launch<T, Tiling<64>>(p, queue);
     case 128:
@@ -239,7 +239,7 @@ void launch(const GroupedProduct& p, const Queue& queue) {
 
 // An expert's last tile is half empty: large ones pay where each has several.
 int32_t choose_tile_rows(int64_t pairs, int64_t n_experts) {
-  if (pairs <= 16 * n_experts) return 16;
+  if (pairs <= kFewTileRows * n_experts) return kFewTileRows;
   return pairs <= 256 * n_experts ? 64 : 128;
 }
 

@@ -15,9 +15,9 @@
 //                  float arithmetic, any type and alignment
 //
 // int4 weights and codes of floats have the first, but for fp8, and on Hopper our own kernel of the
-// third for any number of rows, fp8 as E4M3 x E4M3. Where that takes them not, they are decoded
-// before, to i8 and to x's type, as integers whose inputs keep 16 bits are to bf16 (widen.cu), and
-// are that here.
+// third for any number of rows, fp8 as E4M3 x E4M3, beside few rows codes one of warps. Where that
+// takes them not, they are decoded before, to i8 and to x's type, as integers whose inputs keep 16
+// bits are to bf16 (widen.cu), and are that here.
 //
 // The first three quantize x by row beside i8 weights and add integers; the first and the fourth
 // sum 16-bit products in one order. Biases are added and activations applied before a result is
@@ -122,17 +122,27 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
             : step_kernel_.linear(input, weight, to)) {
     return true;
   }
-  if (coded && !rounds_to_e4m3(weight)) {
-    coded_product_sm90a(normalize(*this, input), weight, to, gated, queue());
-    return true;
-  }
-  if (!coded && (!is_hopper_ || !int8_fits(multiplied, weight))) return false;
-  if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   if (coded) {
-    e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+    multiply_codes(input, weight, to, gated);
     return true;
   }
+  if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
+  if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
+}
+
+void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Destination& to,
+                                 bool gated) {
+  if (rounds_to_e4m3(weight)) {
+    if (!can_quantize(input, weight.rotated)) normalize(*this, input);
+    return e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+  }
+  const Matrix& x = normalize(*this, input);
+  if (x.rows <= kFewCodedRows && few_codes_fit(weight)) {
+    return few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {},
+                             queue());
+  }
+  coded_product_sm90a(x, weight, to, gated, queue());
 }
 
 void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,

@@ -5,24 +5,6 @@
 
 namespace faststream {
 
-namespace {
-
-template <typename Codes>
-void launch_finished(const Product& product, DType x, const Weight& weight, bool gated,
-                     const Queue& queue) {
-  using Half = __nv_bfloat16;
-  const CodedLayout layout(weight.format);
-  if (gated) {
-    launch<Codes, Half, Finish::gate>(product, x, queue, layout);
-  } else if (product.to.dtype == DType::f32) {
-    launch<Codes, float, Finish::none>(product, x, queue, layout);
-  } else {
-    launch<Codes, Half, Finish::none>(product, x, queue, layout);
-  }
-}
-
-}  // namespace
-
 bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated) {
   constexpr int64_t kEights = 8;  // that gates and copies of results come in
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
@@ -34,19 +16,19 @@ bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination
 
 void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
                          const Queue& queue) {
-  launch_finished<Coded>(product_of(x, 0, x.rows, weight, to, gated), x.dtype, weight, gated,
-                         queue);
+  launch_finished<Coded>(product_of(x, 0, x.rows, weight, to, gated), x.dtype, gated, queue,
+                         CodedLayout(weight.format));
 }
 
 void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue) {
-  in_pieces_of_eight_bits(
-      scratch, input, weight.rotated, DType::u8, queue,
-      [&](const Matrix& codes, const float* row_scales, int64_t first) {
-        Product product = product_of(codes, 0, codes.rows, weight, to.from_row(first), gated);
-        product.row_scales = row_scales;
-        launch_finished<__nv_fp8_e4m3>(product, DType::u8, weight, gated, queue);
-      });
+  in_pieces_of_eight_bits(scratch, input, weight.rotated, DType::u8, queue,
+                          [&](const Matrix& codes, const float* row_scales, int64_t first) {
+                            Product product =
+                                product_of(codes, 0, codes.rows, weight, to.from_row(first), gated);
+                            product.row_scales = row_scales;
+                            launch_finished<__nv_fp8_e4m3>(product, DType::u8, gated, queue);
+                          });
 }
 
 }  // namespace faststream

@@ -188,22 +188,28 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
   float sums[kRows] = {};
   for (int64_t first = static_cast<int64_t>(lane) * kVector; first < p.inputs;
        first += kUnroll * kStep) {
-    float w[kUnroll][kVector];
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      if (first + u * kStep < p.inputs) load_floats(weight + first + u * kStep, w[u]);
-    }
+    // Zeros past the end, which change no sum, and all before the first is used: else the compiler
+    // puts most loads behind what uses others.
+    float w[kUnroll][kVector] = {};
+    float a[kUnroll][kRows][kVector] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int64_t column = first + u * kStep;
-      if (column >= p.inputs) break;
+      if (column >= p.inputs) continue;
+      load_floats(weight + column, w[u]);
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
         // Rows past the end repeat the last one and are not stored.
-        float a[kVector];
-        load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a);
+        load_floats(x + min(first_row + row, p.rows - 1) * p.x_stride + column, a[u][row]);
+      }
+    }
+    asm volatile("" ::: "memory");
 #pragma unroll
-        for (int i = 0; i < kVector; ++i) sums[row] = __fmaf_rn(w[u][i], a[i], sums[row]);
+    for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) sums[row] = __fmaf_rn(w[u][i], a[u][row][i], sums[row]);
       }
     }
   }
@@ -222,7 +228,11 @@ void launch_any_rows(const Product& p, const Queue& queue) {
     const dim3 grid(ceil_div(p.outputs, kWarps), ceil_div(p.rows, rows));
     queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
   };
-  if (p.rows == 1) {
+  // Of few outputs, a router's say, each warp has one row, as long as all run at once: it waits for
+  // loads, of eight rows for eight times as many.
+  constexpr int kWarpsAtOnce = 16;  // of a multiprocessor
+  const int64_t at_once = int64_t{kWarpsAtOnce} * gpu_attribute(cudaDevAttrMultiProcessorCount);
+  if (p.rows == 1 || p.rows * p.outputs <= at_once) {
     launch(any_rows_kernel<A, W, 1, kVector>, 1);
   } else if (p.rows <= 4) {
     launch(any_rows_kernel<A, W, 4, kVector>, 4);

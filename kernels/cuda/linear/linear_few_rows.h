@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
+#include "kernels/cuda/linear/tiling.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/scratch.h"
 #include "support/dtype.h"
@@ -97,6 +98,27 @@ void prepare_in_order_products();
 /// The part of few_rows_product for 16-bit weights, of type `type`. Of more rows than
 /// few_rows_product() takes, kMaxFewRows of them in a pass over the weights.
 void in_order_product(const Product& product, DType type, bool gated, const Queue& queue);
+
+/// Rows of x that meet one of several weights each, in device memory.
+struct RowTiles {
+  const int32_t* x_rows = nullptr;  ///< the row of x of each row of the result; null: the same
+  const RowTile* tiles = nullptr;   ///< of rows of the result; null: all meet the one weight
+  const int32_t* n_tiles = nullptr;
+  int32_t max_tiles = 0;
+};
+
+/// Rows of x that few_coded_product() takes in one pass over the weights.
+inline constexpr int32_t kFewCodedRows = 16;
+
+/// Whether few_coded_product() takes a weight, of experts that of one, where
+/// coded_product_fits() or warpgroups_fit().
+bool few_codes_fit(const Weight& weight);
+
+/// x [rows, in] · weightᵀ for codes of floats, but fp8, and bf16 x whose rows begin at multiples of
+/// 16 bytes, on Hopper. With tiles, of at most kFewCodedRows rows each, `weight` is those of
+/// experts, one below the other. If `gated`, as in few_rows_product.
+void few_coded_product(const Product& product, const Weight& weight, bool gated,
+                       const RowTiles& tiles, const Queue& queue);
 
 /// The part of any_rows_product() for many rows of x, of type `type`, and f32 weights, rows of both
 /// at multiples of 16 bytes and inputs that are a multiple of eight.

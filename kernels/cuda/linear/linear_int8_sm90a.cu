@@ -5,23 +5,6 @@
 
 namespace faststream {
 
-namespace {
-
-using Half = __nv_bfloat16;
-
-template <typename Weights>
-void launch_finished(const Product& product, bool gated, const Queue& queue) {
-  if (gated) {
-    launch<Weights, Half, Finish::gate>(product, DType::i8, queue);
-  } else if (product.to.dtype == DType::f32) {
-    launch<Weights, float, Finish::none>(product, DType::i8, queue);
-  } else {
-    launch<Weights, Half, Finish::none>(product, DType::i8, queue);
-  }
-}
-
-}  // namespace
-
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue) {
   const Matrix& x = input.x;
@@ -41,9 +24,9 @@ bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight&
                                                          to.from_row(first), gated);
                             product.row_scales = row_scales;
                             if (is_packed) {
-                              launch_finished<Int4>(product, gated, queue);
+                              launch_finished<Int4>(product, DType::i8, gated, queue);
                             } else {
-                              launch_finished<int8_t>(product, gated, queue);
+                              launch_finished<int8_t>(product, DType::i8, gated, queue);
                             }
                           });
   return true;

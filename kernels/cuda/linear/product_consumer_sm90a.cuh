@@ -55,14 +55,18 @@ class CodedWidening {
   __device__ CodedWidening(const Arguments& a, const std::byte* weights, int lane)
       : step_(a.coded, lane),
         block_(reinterpret_cast<const uint8_t*>(weights) + lane / 4 * a.coded.block_bytes),
-        eight_channels_(8 * a.coded.block_bytes) {}
+        eight_channels_(8 * a.coded.block_bytes),
+        has_large_scale_(step_.has_large_scale(block_, block_ + eight_channels_)) {}
 
   __device__ void widen(Shared& /*shared*/, int part, uint32_t (&wide)[kInstructions][4]) const {
-    with_codes(step_.layout().format, [&]<WeightFormat kFormat>() { widen<kFormat>(part, wide); });
+    with_codes(step_.layout().format, [&]<WeightFormat kFormat>() {
+      CodedStep::with_scales<kFormat>(has_large_scale_,
+                                      [&]<bool kLarge>() { widen<kFormat, kLarge>(part, wide); });
+    });
   }
 
  private:
-  template <WeightFormat kFormat>
+  template <WeightFormat kFormat, bool kLarge>
   __device__ void widen(int part, uint32_t (&wide)[kInstructions][4]) const {
     constexpr int kSteps = kInstructions / 2;  // of a group, or of one each
     const bool each_has_group = layout_of<kFormat>(step_.layout()).group_shift == 0;
@@ -73,9 +77,9 @@ class CodedWidening {
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
         const int step = part * kSteps + i;
-        if (i == 0 || each_has_group) group = step_.group<kFormat>(block, step);
+        if (i == 0 || each_has_group) group = step_.group<kFormat, kLarge>(block, step);
         CodedStep::Registers registers;
-        step_.widen<kFormat>(group, block, step, registers);
+        step_.widen<kFormat, kLarge>(group, block, step, registers);
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           wide[2 * i + j][half] = registers[j][0];
@@ -88,6 +92,7 @@ class CodedWidening {
   CodedStep step_;
   const uint8_t* block_;
   int eight_channels_;
+  bool has_large_scale_;
 };
 
 /// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next kAhead

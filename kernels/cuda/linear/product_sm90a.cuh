@@ -311,6 +311,19 @@ void launch(const Product& product, DType type, const Queue& queue, const CodedL
   }
 }
 
+/// By what becomes of results. Gates give bf16.
+template <typename Element>
+void launch_finished(const Product& product, DType type, bool gated, const Queue& queue,
+                     const CodedLayout& coded = {}) {
+  if (gated) {
+    launch<Element, __nv_bfloat16, Finish::gate>(product, type, queue, coded);
+  } else if (product.to.dtype == DType::f32) {
+    launch<Element, float, Finish::none>(product, type, queue, coded);
+  } else {
+    launch<Element, __nv_bfloat16, Finish::none>(product, type, queue, coded);
+  }
+}
+
 }  // namespace
 
 }  // namespace faststream

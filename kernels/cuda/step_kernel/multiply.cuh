@@ -322,7 +322,9 @@ class Multiplier {
       const uint32_t added = ends_tile ? ask_added(p, result) : 0;
       PartSums& own = shared_memory().part_sums[n % kPartSums];
       with_codes(p.weight_format, [&]<WeightFormat kFormat>() {
-        multiply_codes_of_chunk<kFormat>(p, coded, stage, part, chunk, own);
+        CodedStep::with_scales<kFormat>(has_large_scale(coded, stage), [&]<bool kLarge>() {
+          multiply_codes_of_chunk<kFormat, kLarge>(p, coded, stage, part, chunk, own);
+        });
       });
       const float bias = stage.biases[lane() / 2];
       const uint32_t first_of_part = n - chunk;
@@ -400,8 +402,19 @@ class Multiplier {
     return value;
   }
 
+  // Of any block of a stage.
+  static __device__ bool has_large_scale(const CodedStep& coded, const Stage& stage) {
+    const unsigned char* block = stage.weights + lane() / 4 * kPitch;
+    bool is_large = false;
+#pragma unroll
+    for (int i = 0; i < kMaxCodedBlocks; ++i, block += coded.layout().block_bytes) {
+      is_large |= coded.has_large_scale(block, block + 8 * kPitch);
+    }
+    return is_large;
+  }
+
   // Makes the sums of a stage's blocks, all columns of the right operand being x.
-  template <WeightFormat kFormat>
+  template <WeightFormat kFormat, bool kLarge>
   static __device__ void multiply_codes_of_chunk(const ProductInstruction& p,
                                                  const CodedStep& coded, const Stage& stage,
                                                  int part, int chunk, PartSums& to) {
@@ -428,7 +441,7 @@ class Multiplier {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const unsigned char* from = rows + block * block_bytes + half * 8 * kPitch;
-          groups[block][half] = coded.group<kFormat>(from, begin);
+          groups[block][half] = coded.group<kFormat, kLarge>(from, begin);
         }
       }
 #pragma unroll 2
@@ -442,8 +455,8 @@ class Multiplier {
           CodedStep::Registers upper;
           CodedStep::Registers lower;
           const unsigned char* from = rows + block * block_bytes;
-          coded.widen<kFormat>(groups[block][0], from, step, upper);
-          coded.widen<kFormat>(groups[block][1], from + 8 * kPitch, step, lower);
+          coded.widen<kFormat, kLarge>(groups[block][0], from, step, upper);
+          coded.widen<kFormat, kLarge>(groups[block][1], from + 8 * kPitch, step, lower);
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             const uint32_t a[4] = {upper[i][0], lower[i][0], upper[i][1], lower[i][1]};

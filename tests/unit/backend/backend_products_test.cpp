@@ -183,7 +183,11 @@ class BackendProducts : public BackendTest {
                         std::initializer_list<int64_t> row_counts, int32_t input_bits = 8) {
     const int64_t most_rows = 2 * std::max(row_counts);
     const DType act = backend.activation_dtype(format);
-    for (const auto& shape : {std::pair{288, 80}, {64, 32}, {4096, 48}, {11008, 16}}) {
+    std::vector<std::pair<int64_t, int64_t>> shapes = {
+        {288, 80}, {64, 32}, {4096, 48}, {11008, 16}};
+    // A GPU's blocks have all inputs of so many outputs, and of fewer a part.
+    if (on_gpu() && is_coded(format)) shapes.emplace_back(1104, 17008);
+    for (const auto& shape : shapes) {
       const int64_t inputs = shape.first;
       const int64_t outputs = shape.second;
       if (kSanitized && inputs > 1000) continue;
@@ -355,6 +359,39 @@ TEST_P(BackendProducts, ARowThatIsNotFiniteStaysSoAndLeavesTheOthersAlone) {
           }
         }
       }
+    }
+  }
+}
+
+// Bit for bit: a power of two more in a row's scales is one more in its results.
+TEST_P(BackendProducts, PowersOfTwoMayBeLarge) {
+  constexpr int64_t kInputs = 1056;
+  constexpr int64_t kOutputs = 48;
+  constexpr int kMore = 20;
+  for (const auto& backend : backends_) {
+    const DType act = backend->activation_dtype(WeightFormat::mxfp4);
+    const HostWeight weight = random_weight(random_, WeightFormat::mxfp4, kOutputs, kInputs);
+    HostWeight large = weight;
+    const int64_t bytes = row_bytes(WeightFormat::mxfp4, kInputs);
+    for (int64_t r = 0; r < kOutputs; r += 3) {
+      for (int64_t at = 0; at < bytes; at += packed_block_bytes(WeightFormat::mxfp4)) {
+        for (int64_t i = 0; i < described_bytes(WeightFormat::mxfp4); ++i) {
+          std::byte& scale = large.values.bytes[static_cast<size_t>(r * bytes + at + i)];
+          scale = static_cast<std::byte>(std::to_integer<int>(scale) + kMore);
+        }
+      }
+    }
+    for (const int64_t rows : {1, 3, 9, 40}) {
+      const HostTensor x = random_tensor(random_, act, rows, kInputs);
+      const HostTensor out(DType::f32, rows, kOutputs);
+      HostTensor want = product(*backend, x, weight, nullptr, OutputMode::store, out);
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t o = 0; o < kOutputs; o += 3) {
+          want.set(r, o, std::ldexp(want.at(r, o), kMore));
+        }
+      }
+      expect_equal(product(*backend, x, large, nullptr, OutputMode::store, out), want,
+                   backend->description() + ": " + std::to_string(rows) + " rows");
     }
   }
 }
