@@ -22,6 +22,11 @@ class ByteSet {
     for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
   }
   constexpr void remove(uint8_t byte) { words_[byte / 64] &= ~(uint64_t{1} << (byte % 64)); }
+  [[nodiscard]] constexpr ByteSet without(const ByteSet& other) const {
+    ByteSet set = *this;
+    for (size_t w = 0; w < words_.size(); ++w) set.words_[w] &= ~other.words_[w];
+    return set;
+  }
   [[nodiscard]] constexpr bool has(uint8_t byte) const {
     return (words_[byte / 64] >> (byte % 64) & 1U) != 0;
   }
