@@ -69,7 +69,8 @@ bool Dfa::accepts(std::string_view text) const {
 
 std::vector<bool> Dfa::live() const {
   const Predecessors before(size(), [this](const auto& task) {
-    for (size_t i = 0; i < next_.size(); ++i) task(i / n_classes_, static_cast<size_t>(next_[i]));
+    for (size_t i = 0; i < next_.size(); ++i)
+      task(static_cast<int32_t>(i / n_classes_), static_cast<size_t>(next_[i]));
   });
   std::vector<bool> live = accepting_;
   std::vector<size_t> found;

@@ -70,11 +70,14 @@ Machine::Place Machine::make_place(std::vector<Item> from) {
       continue;
     }
     has_counts = has_counts || state.loop >= 0;
-    if (!state.bytes.empty() || !state.calls.empty()) kept.push_back(item);
-    has_bytes = has_bytes || !state.bytes.empty();
+    const bool takes_bytes = !automaton_.bytes_from(item.state).empty();
+    const bool takes_calls = !automaton_.calls_from(item.state).empty();
+    const std::span<const Automaton::Move> moves = automaton_.moves_from(item.state);
+    if (takes_bytes || takes_calls) kept.push_back(item);
+    has_bytes = has_bytes || takes_bytes;
     // Final states have no edges: nothing follows the end of a rule in it.
-    if (state.bytes.empty() && state.calls.empty() && state.moves.empty()) may_end = true;
-    for (const Automaton::Move& move : state.moves) {
+    if (!takes_bytes && !takes_calls && moves.empty()) may_end = true;
+    for (const Automaton::Move& move : moves) {
       Item to{move.to, item.count};
       if (move.kind != Automaton::Move::Kind::plain) {
         const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(move.loop)];
@@ -125,10 +128,10 @@ Machine::Place Machine::place_after(Place place, int32_t byte_class) {
   const uint8_t byte = automaton_.of_class()[static_cast<size_t>(byte_class)];
   std::vector<Item> to;
   for (const Item& item : items_of(place)) {
-    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
-    work_ += state.bytes.size();
-    for (const Automaton::ByteEdge& edge : state.bytes) {
-      if (edge.bytes.has(byte)) to.push_back({edge.to, item.count});
+    const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(item.state);
+    work_ += edges.size();
+    for (const Automaton::ByteEdge& edge : edges) {
+      if (automaton_.set(edge.set).has(byte)) to.push_back({edge.to, item.count});
     }
   }
   const Place after = to.empty() ? kNone : make_place(std::move(to));
@@ -140,8 +143,7 @@ const std::vector<Machine::Call>& Machine::calls_of(Place place) {
   if (place_infos_[p].knows_calls) return place_infos_[p].calls;
   std::vector<std::pair<int32_t, Item>> targets;  // by rule
   for (const Item& item : items_of(place)) {
-    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
-    for (const Automaton::CallEdge& edge : state.calls) {
+    for (const Automaton::CallEdge& edge : automaton_.calls_from(item.state)) {
       targets.emplace_back(edge.rule, Item{edge.to, item.count});
     }
   }
