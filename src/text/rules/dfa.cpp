@@ -69,8 +69,11 @@ bool Dfa::accepts(std::string_view text) const {
 
 std::vector<bool> Dfa::live() const {
   const Predecessors before(size(), [this](const auto& task) {
-    for (size_t i = 0; i < next_.size(); ++i)
+    for (size_t i = 0; i < next_.size(); ++i) {
+      const bool is_again = i % n_classes_ != 0 && next_[i] == next_[i - 1];  // as most are
+      if (is_again || next_[i] == 0) continue;
       task(static_cast<int32_t>(i / n_classes_), static_cast<size_t>(next_[i]));
+    }
   });
   std::vector<bool> live = accepting_;
   std::vector<size_t> found;
@@ -89,7 +92,8 @@ std::vector<bool> Dfa::live() const {
   return live;
 }
 
-bool Dfa::is_nothing() const { return !live()[static_cast<size_t>(start_)]; }
+// Every state is reached from the start, but for state 0.
+bool Dfa::is_nothing() const { return std::ranges::find(accepting_, true) == accepting_.end(); }
 
 Dfa Dfa::product(const Dfa& other, bool negated, WorkBudget& budget) const {
   Dfa result;
