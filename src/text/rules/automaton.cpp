@@ -371,7 +371,7 @@ Automaton::Automaton(const Grammar& grammar) {
 
 size_t Automaton::bytes() const {
   return states_.size() * sizeof(State) + bytes_.bytes() + calls_.bytes() + moves_.bytes() +
-         sets_.size() * sizeof(ByteSet);
+         (sets_.size() + class_sets_.size()) * sizeof(ByteSet);
 }
 
 // Those from which a final state can be reached, as flags.
@@ -501,6 +501,12 @@ void Automaton::classify() {
   of_class_.assign(n_classes, 0);
   for (size_t byte = class_of_.size(); byte-- > 0;) {
     of_class_[class_of_.at(byte)] = static_cast<uint8_t>(byte);
+  }
+  for (const ByteSet& set : sets_) {
+    ByteSet& classes = class_sets_.emplace_back();
+    for (size_t c = 0; c < n_classes; ++c) {
+      if (set.has(of_class_[c])) classes.add(static_cast<uint8_t>(c));
+    }
   }
 }
 

@@ -63,7 +63,7 @@ class EdgesByState {
 class Automaton {
  public:
   struct ByteEdge {
-    int32_t set = 0;  ///< index in sets()
+    int32_t set = 0;  ///< of bytes, by number
     int32_t to = 0;
   };
   struct CallEdge {
@@ -112,8 +112,9 @@ class Automaton {
     return calls_.of(state);
   }
   [[nodiscard]] std::span<const Move> moves_from(int32_t state) const { return moves_.of(state); }
-  [[nodiscard]] const ByteSet& set(int32_t index) const {
-    return sets_[static_cast<size_t>(index)];
+  /// The classes of bytes (see class_of()) that an edge's set has.
+  [[nodiscard]] const ByteSet& classes_of(const ByteEdge& edge) const {
+    return class_sets_[static_cast<size_t>(edge.set)];
   }
   [[nodiscard]] std::span<const Rule> rules() const { return rules_; }  ///< the first is the text
   [[nodiscard]] std::span<const Loop> loops() const { return loops_; }
@@ -135,7 +136,8 @@ class Automaton {
   EdgesByState<ByteEdge> bytes_;
   EdgesByState<CallEdge> calls_;
   EdgesByState<Move> moves_;
-  std::vector<ByteSet> sets_;  // each once
+  std::vector<ByteSet> sets_;        // of bytes, each once
+  std::vector<ByteSet> class_sets_;  // of their classes
   std::vector<Rule> rules_;
   std::vector<Loop> loops_;
   std::array<uint8_t, 256> class_of_ = {};

@@ -21,6 +21,15 @@ constexpr size_t kFewTokens = 512;                // of a place: a list is less 
   throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
 }
 
+bool has_few(std::span<const uint32_t> bits) {
+  size_t count = 0;
+  for (const uint32_t word : bits) {
+    if (word != 0) count += static_cast<size_t>(std::popcount(word));
+    if (count > kFewTokens) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
@@ -48,7 +57,7 @@ Machine::Place Machine::make_place(std::span<const Item> from) {
   todo_.clear();
   kept_.clear();
   bool may_end = false;
-  bool has_bytes = false;
+  ByteSet classes;
   bool has_counts = false;
   bool is_rest = false;
   const auto is_new = [&](const Item& item) {
@@ -67,17 +76,18 @@ Machine::Place Machine::make_place(std::span<const Item> from) {
       ++seen_mark_;
       kept_.clear();
       todo_.assign(1, item);
-      may_end = has_bytes = has_counts = false;
+      may_end = has_counts = false;
+      classes = {};
       continue;
     }
     has_counts = has_counts || state.loop >= 0;
-    const bool takes_bytes = !automaton_.bytes_from(item.state).empty();
+    const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(item.state);
     const bool takes_calls = !automaton_.calls_from(item.state).empty();
     const std::span<const Automaton::Move> moves = automaton_.moves_from(item.state);
-    if (takes_bytes || takes_calls) kept_.push_back(item);
-    has_bytes = has_bytes || takes_bytes;
+    for (const Automaton::ByteEdge& edge : edges) classes.add(automaton_.classes_of(edge));
+    if (!edges.empty() || takes_calls) kept_.push_back(item);
     // Final states have no edges: nothing follows the end of a rule in it.
-    if (!takes_bytes && !takes_calls && moves.empty()) may_end = true;
+    if (edges.empty() && !takes_calls && moves.empty()) may_end = true;
     for (const Automaton::Move& move : moves) {
       Item to{move.to, item.count};
       if (move.kind != Automaton::Move::Kind::plain) {
@@ -107,7 +117,7 @@ Machine::Place Machine::make_place(std::span<const Item> from) {
   if (is_new_place) {
     PlaceInfo& info = place_infos_.emplace_back();
     info.may_end = may_end;
-    info.has_bytes = has_bytes;
+    info.classes = classes;
     info.has_counts = has_counts;
     place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
   }
@@ -128,14 +138,15 @@ std::vector<Machine::Item> Machine::items_of(Place place) const {
 Machine::Place Machine::place_after(Place place, int32_t byte_class) {
   const int32_t known = place_moves_[index(place, byte_class)];
   if (known != kUnknown) return known;
-  const uint8_t byte = automaton_.of_class()[static_cast<size_t>(byte_class)];
   targets_.clear();
-  for (size_t i = 0; i < n_items(place); ++i) {
-    const Item from = item(place, i);
+  const std::span<const uint32_t> items = places_[place];
+  for (size_t i = 1; i < items.size(); i += 2) {
+    const Item from{static_cast<int32_t>(items[i]), static_cast<int32_t>(items[i + 1])};
     const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(from.state);
     work_ += edges.size();
     for (const Automaton::ByteEdge& edge : edges) {
-      if (automaton_.set(edge.set).has(byte)) targets_.push_back({edge.to, from.count});
+      if (automaton_.classes_of(edge).has(static_cast<uint8_t>(byte_class)))
+        targets_.push_back({edge.to, from.count});
     }
   }
   const Place after = targets_.empty() ? kNone : make_place(targets_);
@@ -232,7 +243,7 @@ void Machine::reach(Place place, Stack stack) {
 // The state of all that was reached.
 Machine::State Machine::take_reached() {
   std::erase_if(reached_, [this](const auto& pair) {
-    return !place_infos_[static_cast<size_t>(pair.first)].has_bytes;
+    return place_infos_[static_cast<size_t>(pair.first)].classes.is_empty();
   });
   std::ranges::sort(reached_);
   list_.assign(1, reached_flags_);
@@ -245,15 +256,21 @@ Machine::State Machine::take_reached() {
 
 Machine::State Machine::intern_state(std::span<const uint32_t> list) {
   const auto [id, is_new] = states_.intern(list);
-  if (is_new) moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+  if (!is_new) return id;
+  ByteSet classes;
+  for (size_t i = 1; i < list.size(); i += 2) classes.add(place_infos_[list[i]].classes);
+  for (int c = 0; c < n_classes_; ++c) {
+    moves_.push_back(classes.has(static_cast<uint8_t>(c)) ? kUnknown : kDead);
+  }
   return id;
 }
 
 Machine::State Machine::make_move(State state, int32_t byte_class) {
   reach_nothing();
-  for (size_t i = 1; i < states_[state].size(); i += 2) {
-    const Place after = place_after(static_cast<Place>(states_[state][i]), byte_class);
-    if (after >= 0) reach(after, static_cast<Stack>(states_[state][i + 1]));
+  const std::span<const uint32_t> list = states_[state];  // no state is made in the loop
+  for (size_t i = 1; i < list.size(); i += 2) {
+    const Place after = place_after(static_cast<Place>(list[i]), byte_class);
+    if (after >= 0) reach(after, static_cast<Stack>(list[i + 1]));
   }
   const State to = reached_.empty() ? kDead : take_reached();
   return moves_[index(state, byte_class)] = to;
@@ -305,7 +322,7 @@ Machine::Place Machine::farthest_from_bounds(Place place) {
   if (is_new) {
     PlaceInfo info;
     info.may_end = before.may_end;
-    info.has_bytes = before.has_bytes;
+    info.classes = before.classes;
     info.has_counts = true;
     place_infos_.push_back(std::move(info));
     place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
@@ -439,9 +456,7 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
       walk_part(TokenTrie::kText);
     }
   }
-  size_t count = 0;
-  for (const uint32_t word : tokens->bits) count += static_cast<size_t>(std::popcount(word));
-  if (count <= kFewTokens) {
+  if (has_few(tokens->bits)) {
     for (size_t i = 0; i < tokens->bits.size(); ++i) {
       for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
         tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));

@@ -99,7 +99,7 @@ class Machine {
   };
   struct PlaceInfo {
     bool may_end = false;
-    bool has_bytes = false;
+    ByteSet classes;  ///< of bytes that it goes on with, in its rule
     bool has_counts = false;
     bool knows_calls = false;
     std::vector<Call> calls;
