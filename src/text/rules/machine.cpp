@@ -145,8 +145,8 @@ Machine::Place Machine::place_after(Place place, int32_t byte_class) {
     const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(from.state);
     work_ += edges.size();
     for (const Automaton::ByteEdge& edge : edges) {
-      if (automaton_.classes_of(edge).has(static_cast<uint8_t>(byte_class)))
-        targets_.push_back({edge.to, from.count});
+      if (!automaton_.classes_of(edge).has(static_cast<uint8_t>(byte_class))) continue;
+      targets_.push_back({edge.to, from.count});
     }
   }
   const Place after = targets_.empty() ? kNone : make_place(targets_);
@@ -259,9 +259,8 @@ Machine::State Machine::intern_state(std::span<const uint32_t> list) {
   if (!is_new) return id;
   ByteSet classes;
   for (size_t i = 1; i < list.size(); i += 2) classes.add(place_infos_[list[i]].classes);
-  for (int c = 0; c < n_classes_; ++c) {
-    moves_.push_back(classes.has(static_cast<uint8_t>(c)) ? kUnknown : kDead);
-  }
+  moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kDead);
+  classes.for_each([&, state = id](uint8_t c) { moves_[index(state, c)] = kUnknown; });
   return id;
 }
 
