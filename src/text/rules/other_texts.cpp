@@ -50,7 +50,7 @@ class OtherTexts {
   };
 
   size_t add_node(int32_t within) {
-    constexpr size_t kSteps = 50;
+    constexpr size_t kSteps = 100;
     budget_.spend(kSteps);
     if (nodes_.size() >= kMaxDfaStates) refuse_dfa_size();
     nodes_.push_back(
