@@ -424,7 +424,13 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
   const std::array<uint32_t, 3> alone = {0, static_cast<uint32_t>(place), kOpen};
   const State state = intern_state(alone);
   const auto walk_part = [&](TokenTrie::Part part) {
-    walk(state, trie_.part(part), 0, trie_.part(part).size(), tokens->bits, &tokens->leaving[part]);
+    const auto starts = trie_.starts(part);
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (starts[byte] == starts[byte + 1]) continue;
+      if (next(state, static_cast<uint8_t>(byte)) == kDead) continue;
+      walk(state, trie_.part(part), starts[byte], starts[byte + 1], tokens->bits,
+           &tokens->leaving[part]);
+    }
   };
   walk_part(TokenTrie::kLong);
   const Place alike =
