@@ -5,9 +5,9 @@
 // Reads lines of JSON: {"schema" or "regex" or "grammar": text, "texts": [...] or "values": [...]}.
 // Values are written with their members in an order that the rule takes, if there is one. For each
 // line writes one: {"error": why it is refused}, or {"accepted": [...], "texts": [...],
-// "compile_us": number, "mask_us": [...]}: for each token of each text how long its mask took, the
-// first one of a rule first. TOKENS: a line of hexadecimal digits for each token, by which texts
-// are split, the longest token first.
+// "compile_us": number, "mask_us": [...]}: how long masks took, first that of an empty text where
+// nothing else was asked of the rule yet, then one for each token of each text. TOKENS: a line of
+// hexadecimal digits for each token, by which texts are split, the longest token first.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -187,6 +187,13 @@ class Writer {
   size_t n_tries_ = 0;
 };
 
+double time_mask(const RuleMatcher& matcher) {
+  std::vector<uint32_t> bits(matcher.words());
+  const double begin = microseconds();
+  matcher.mask(bits);
+  return microseconds() - begin;
+}
+
 // Masks before each token and at the end. False where a mask lacks a token that the rule takes.
 bool time_masks(RuleMatcher matcher, const std::vector<int32_t>& ids, nlohmann::json& times) {
   std::vector<uint32_t> bits(matcher.words());
@@ -211,6 +218,10 @@ nlohmann::json answer(const nlohmann::json& line, const Vocabulary& vocabulary) 
                              {"accepted", nlohmann::json::array()},
                              {"mask_us", nlohmann::json::array()},
                              {"texts", line.value("texts", nlohmann::json::array())}};
+    const bool has_texts = !line.value("values", line.value("texts", nlohmann::json())).empty();
+    if (vocabulary.trie()->vocab() > 0 && has_texts) {
+      result["mask_us"].push_back(time_mask(RuleMatcher(rule)));
+    }
     for (const auto& text : line.value("values", nlohmann::json::array())) {
       const Json value = Json::parse(text.get<std::string>());
       result["texts"].push_back(Writer().write(RuleMatcher(rule), value));

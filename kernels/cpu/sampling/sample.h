@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -30,8 +31,19 @@ inline void edit_logit(const LogitEdit& edit, float& logit) {
 
 /// Makes the logits of tokens that are not in the mask minus infinity.
 inline void apply_mask(std::span<const uint32_t> mask, std::span<float> logits) {
-  for (size_t t = 0; t < logits.size(); ++t) {
-    if (!may_draw(mask, t)) logits[t] = -std::numeric_limits<float>::infinity();
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  for (size_t first = 0; first < logits.size(); first += 32) {
+    const std::span<float> of_word =
+        logits.subspan(first, std::min<size_t>(32, logits.size() - first));
+    uint32_t left = ~mask[first / 32];  // most words have none of a text's tokens, or all
+    if (left == ~0U) {
+      std::ranges::fill(of_word, kNever);
+      continue;
+    }
+    for (; left != 0; left &= left - 1) {
+      const auto t = static_cast<size_t>(std::countr_zero(left));
+      if (t < of_word.size()) of_word[t] = kNever;
+    }
   }
 }
 

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 #include <set>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "support/error.h"
@@ -32,7 +30,9 @@ constexpr int64_t kManyStates = int64_t{1} << 40U;
 // Makes the states of a grammar's rules.
 class AutomatonBuilder {
  public:
-  AutomatonBuilder(Automaton& to, const Grammar& grammar) : to_(to), grammar_(grammar) {}
+  AutomatonBuilder(Automaton& to, const Grammar& grammar) : to_(to), grammar_(grammar) {
+    byte_sets_.fill(-1);
+  }
 
   void build() {
     find_nullable();
@@ -61,11 +61,26 @@ class AutomatonBuilder {
     return static_cast<int32_t>(to_.states_.size() - 1);
   }
   Automaton::State& state(int32_t s) { return to_.states_[static_cast<size_t>(s)]; }
-  void add_edge(int32_t from, const ByteSet& bytes, int32_t to) {
+  void add_edge(int32_t from, int32_t set, int32_t to) {
     if (++n_edges_ > kMaxAutomatonEdges) refuse_size(kMaxAutomatonEdges, " edges");
-    state(from).bytes.push_back({bytes, to});
+    to_.bytes_.add(from, {set, to});
   }
-  void move(int32_t from, int32_t to) { state(from).moves.push_back({.to = to}); }
+  void add_edge(int32_t from, const ByteSet& bytes, int32_t to) {
+    add_edge(from, number_of(bytes), to);
+  }
+  void move(int32_t from, int32_t to) { to_.moves_.add(from, {.to = to}); }
+
+  int32_t number_of(const ByteSet& set) {
+    const auto [found, is_new] = sets_.try_emplace(set, static_cast<int32_t>(to_.sets_.size()));
+    if (is_new) to_.sets_.push_back(set);
+    return found->second;
+  }
+  // Of the byte alone.
+  int32_t number_of(uint8_t byte) {
+    int32_t& known = byte_sets_.at(byte);
+    if (known < 0) known = number_of(ByteSet(byte, byte));
+    return known;
+  }
 
   void add(const Expr& expr, int32_t from, int32_t to) {
     switch (expr->kind) {
@@ -105,8 +120,7 @@ class AutomatonBuilder {
           move(from, start);
           return add(grammar_.rules[static_cast<size_t>(expr->rule)].expr, start, to);
         }
-        state(from).calls.push_back({expr->rule, to});
-        return;
+        return to_.calls_.add(from, {expr->rule, to});
       case Node::Kind::graph:
         return expr->most == 0 ? add_graph(*expr->graph, from, to)
                                : add_counted_graph(expr, from, to);
@@ -122,8 +136,7 @@ class AutomatonBuilder {
     if (text.empty()) return move(from, to);
     for (size_t i = 0; i < text.size(); ++i) {
       const int32_t next = i + 1 == text.size() ? to : add_state();
-      const auto byte = static_cast<uint8_t>(text[i]);
-      add_edge(from, ByteSet(byte, byte), next);
+      add_edge(from, number_of(static_cast<uint8_t>(text[i])), next);
       from = next;
     }
   }
@@ -158,8 +171,8 @@ class AutomatonBuilder {
     for (const int32_t n_left : left) {
       const Parts parts{add_state(), add_state(), add_state()};
       using Kind = Automaton::Move::Kind;
-      state(parts.arrived).moves.push_back({parts.inside, Kind::within, loop, n_left});
-      state(parts.inside).moves.push_back({parts.begin, Kind::again, loop});
+      to_.moves_.add(parts.arrived, {parts.inside, Kind::within, loop, n_left});
+      to_.moves_.add(parts.inside, {parts.begin, Kind::again, loop});
       states.push_back(parts);
     }
     loop_ = -1;
@@ -170,7 +183,7 @@ class AutomatonBuilder {
     }
     for (const int32_t i : graph.accepting) {
       const int32_t inside = states[static_cast<size_t>(i)].inside;
-      state(inside).moves.push_back({to, Automaton::Move::Kind::leave, loop});
+      to_.moves_.add(inside, {to, Automaton::Move::Kind::leave, loop});
       if (i == 0 && expr->least == 0) move(from, to);
     }
     move(from, states.front().begin);
@@ -217,7 +230,7 @@ class AutomatonBuilder {
   // Calls a rule of its own, since loops with counters do not nest.
   void outline(const Expr& expr, int32_t from, int32_t to) {
     const auto rule = static_cast<int32_t>(to_.rules_.size());
-    state(from).calls.push_back({rule, to});
+    to_.calls_.add(from, {rule, to});
     const int32_t outer = std::exchange(loop_, -1);
     to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = "a repetition"});
     loop_ = outer;
@@ -243,8 +256,8 @@ class AutomatonBuilder {
     add(part, body, end);
     loop_ = -1;
     move(from, body);
-    state(end).moves.push_back({body, Automaton::Move::Kind::again, loop});
-    state(end).moves.push_back({to, Automaton::Move::Kind::leave, loop});
+    to_.moves_.add(end, {body, Automaton::Move::Kind::again, loop});
+    to_.moves_.add(end, {to, Automaton::Move::Kind::leave, loop});
     if (least == 0) move(from, to);
   }
 
@@ -338,6 +351,8 @@ class AutomatonBuilder {
   const Grammar& grammar_;
   int32_t loop_ = -1;  // that is being made
   size_t n_edges_ = 0;
+  std::unordered_map<ByteSet, int32_t> sets_;  // numbers
+  std::array<int32_t, 256> byte_sets_ = {};    // of a byte alone; -1: none yet
   std::vector<Inlined> inlined_;
   std::vector<bool> nullable_;
   std::unordered_map<const Node*, int64_t> sizes_;
@@ -347,71 +362,68 @@ class AutomatonBuilder {
 Automaton::Automaton(const Grammar& grammar) {
   AutomatonBuilder(*this, grammar).build();
   trim();
+  bytes_.sort(states_.size());
+  calls_.sort(states_.size());
+  moves_.sort(states_.size());
   refuse_left_recursion();
   classify();
 }
 
 size_t Automaton::bytes() const {
-  size_t bytes = states_.size() * sizeof(State);
-  for (const State& state : states_) {
-    bytes += state.bytes.capacity() * sizeof(ByteEdge) + state.moves.capacity() * sizeof(Move) +
-             state.calls.capacity() * sizeof(CallEdge);
-  }
-  return bytes;
+  return states_.size() * sizeof(State) + bytes_.bytes() + calls_.bytes() + moves_.bytes() +
+         (sets_.size() + class_sets_.size()) * sizeof(ByteSet);
 }
 
-// Takes away what leads to no end: states from which no final state can be reached, and edges to
-// them.
-void Automaton::trim() {
-  const auto for_targets = [this](const State& state, const auto& task) {
-    for (const ByteEdge& edge : state.bytes) task(static_cast<size_t>(edge.to));
-    for (const Move& edge : state.moves) task(static_cast<size_t>(edge.to));
-    for (const CallEdge& edge : state.calls) {
-      task(static_cast<size_t>(edge.to));
-      task(static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start));
-    }
+// Those from which a final state can be reached, as flags.
+std::vector<uint8_t> Automaton::leading_states() {
+  const auto start_of = [this](const CallEdge& edge) {
+    return static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start);
   };
-  const Predecessors before(states_.size(), [&](const auto& task) {  // what may wait for a state
-    for (size_t s = 0; s < states_.size(); ++s) {
-      for_targets(states_[s], [&](size_t to) { task(s, to); });
+  const Predecessors before(states_.size(), [&](const auto& task) {
+    for (const auto& [from, edge] : bytes_.added()) task(from, static_cast<size_t>(edge.to));
+    for (const auto& [from, edge] : moves_.added()) task(from, static_cast<size_t>(edge.to));
+  });
+  const auto& calls = calls_.added();
+  const Predecessors calls_before(states_.size(), [&](const auto& task) {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      task(static_cast<int32_t>(i), start_of(calls[i].second));
+      task(static_cast<int32_t>(i), static_cast<size_t>(calls[i].second.to));
     }
   });
-  std::vector<bool> leads(states_.size(), false);
-  const auto is_useful = [&](const CallEdge& edge) {
-    return leads[static_cast<size_t>(edge.to)] &&
-           leads[static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start)];
-  };
+  std::vector<uint8_t> n_open(calls.size(), 2);  // of a call's ends that do not lead yet
+  std::vector<uint8_t> leads(states_.size(), 0);
   std::vector<int32_t> found;
-  for (const Rule& rule : rules_) {
-    leads[static_cast<size_t>(rule.final)] = true;
-    found.push_back(rule.final);
-  }
+  const auto note = [&](int32_t state) {
+    if (std::exchange(leads[static_cast<size_t>(state)], 1) == 0) found.push_back(state);
+  };
+  for (const Rule& rule : rules_) note(rule.final);
   while (!found.empty()) {
-    const int32_t to = found.back();
+    const auto to = static_cast<size_t>(found.back());
     found.pop_back();
-    for (const int32_t s : before.of(static_cast<size_t>(to))) {
-      const State& state = states_[static_cast<size_t>(s)];
-      if (leads[static_cast<size_t>(s)]) continue;
-      const bool leads_on =
-          std::ranges::any_of(
-              state.bytes, [&](const ByteEdge& e) { return leads[static_cast<size_t>(e.to)]; }) ||
-          std::ranges::any_of(state.moves,
-                              [&](const Move& e) { return leads[static_cast<size_t>(e.to)]; }) ||
-          std::ranges::any_of(state.calls, is_useful);
-      if (!leads_on) continue;
-      leads[static_cast<size_t>(s)] = true;
-      found.push_back(s);
+    for (const int32_t from : before.of(to)) note(from);
+    for (const int32_t call : calls_before.of(to)) {
+      const auto c = static_cast<size_t>(call);
+      if (--n_open[c] == 0) note(calls[c].first);
     }
   }
-  if (!leads[static_cast<size_t>(rules_.front().start)]) {
+  return leads;
+}
+
+// Takes away what leads to no end: edges to states from which no final state can be reached, and
+// calls of rules that have no end.
+void Automaton::trim() {
+  const std::vector<uint8_t> leads = leading_states();
+  if (leads[static_cast<size_t>(rules_.front().start)] == 0) {
     throw Error("the rule of output is unsatisfiable: no text fits it");
   }
-  const auto is_dead = [&](const auto& edge) { return !leads[static_cast<size_t>(edge.to)]; };
-  for (State& state : states_) {
-    std::erase_if(state.bytes, is_dead);
-    std::erase_if(state.moves, is_dead);
-    std::erase_if(state.calls, [&](const CallEdge& edge) { return !is_useful(edge); });
-  }
+  if (std::ranges::find(leads, 0) == leads.end()) return;
+  const auto is_dead = [&](int32_t state) { return leads[static_cast<size_t>(state)] == 0; };
+  std::erase_if(bytes_.added(), [&](const auto& each) { return is_dead(each.second.to); });
+  std::erase_if(moves_.added(), [&](const auto& each) { return is_dead(each.second.to); });
+  std::erase_if(calls_.added(), [&](const auto& each) {
+    const CallEdge& call = each.second;
+    return is_dead(call.to) || is_dead(rules_[static_cast<size_t>(call.rule)].start);
+  });
 }
 
 // Of each rule the rules that it can call before its first byte: none is to reach itself.
@@ -429,11 +441,11 @@ void Automaton::refuse_left_recursion() const {
         if (std::exchange(seen[static_cast<size_t>(s)], pass) != pass) todo.push_back(s);
       };
       while (!todo.empty()) {
-        const State& state = states_[static_cast<size_t>(todo.back())];
-        if (todo.back() == rules_[r].final && !nullable[r]) nullable[r] = changed = true;
+        const int32_t state = todo.back();
+        if (state == rules_[r].final && !nullable[r]) nullable[r] = changed = true;
         todo.pop_back();
-        for (const Move& edge : state.moves) visit(edge.to);
-        for (const CallEdge& edge : state.calls) {
+        for (const Move& edge : moves_from(state)) visit(edge.to);
+        for (const CallEdge& edge : calls_from(state)) {
           first[r].insert(edge.rule);
           if (nullable[static_cast<size_t>(edge.rule)]) visit(edge.to);
         }
@@ -469,14 +481,13 @@ void Automaton::refuse_left_recursion() const {
 }
 
 void Automaton::classify() {
-  std::unordered_set<ByteSet> sets;
-  for (const State& state : states_) {
-    for (const ByteEdge& edge : state.bytes) sets.insert(edge.bytes);
-  }
+  std::vector<uint8_t> is_used(sets_.size(), 0);
+  for (const ByteEdge& edge : bytes_.all()) is_used[static_cast<size_t>(edge.set)] = 1;
   class_of_.fill(0);
   size_t n_classes = 1;
-  for (const ByteSet& set : sets) {
-    if (n_classes == class_of_.size()) break;
+  for (size_t s = 0; s < sets_.size() && n_classes < class_of_.size(); ++s) {
+    if (is_used[s] == 0) continue;
+    const ByteSet& set = sets_[s];
     std::array<std::array<int16_t, 2>, 256> split;  // by class, and whether the set has the byte
     split.fill({-1, -1});
     n_classes = 0;
@@ -490,6 +501,12 @@ void Automaton::classify() {
   of_class_.assign(n_classes, 0);
   for (size_t byte = class_of_.size(); byte-- > 0;) {
     of_class_[class_of_.at(byte)] = static_cast<uint8_t>(byte);
+  }
+  for (const ByteSet& set : sets_) {
+    ByteSet& classes = class_sets_.emplace_back();
+    for (size_t c = 0; c < n_classes; ++c) {
+      if (set.has(of_class_[c])) classes.add(static_cast<uint8_t>(c));
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -22,11 +23,26 @@ class ByteSet {
     for (size_t w = 0; w < words_.size(); ++w) words_[w] |= other.words_[w];
   }
   constexpr void remove(uint8_t byte) { words_[byte / 64] &= ~(uint64_t{1} << (byte % 64)); }
+  [[nodiscard]] constexpr ByteSet without(const ByteSet& other) const {
+    ByteSet set = *this;
+    for (size_t w = 0; w < words_.size(); ++w) set.words_[w] &= ~other.words_[w];
+    return set;
+  }
   [[nodiscard]] constexpr bool has(uint8_t byte) const {
     return (words_[byte / 64] >> (byte % 64) & 1U) != 0;
   }
   [[nodiscard]] constexpr bool is_empty() const {
     return (words_[0] | words_[1] | words_[2] | words_[3]) == 0;
+  }
+
+  /// Calls task(byte) for each in their order.
+  template <class Task>
+  constexpr void for_each(const Task& task) const {
+    for (size_t w = 0; w < words_.size(); ++w) {
+      for (uint64_t word = words_[w]; word != 0; word &= word - 1) {
+        task(static_cast<uint8_t>(64 * w + static_cast<size_t>(std::countr_zero(word))));
+      }
+    }
   }
 
   friend constexpr bool operator==(const ByteSet&, const ByteSet&) = default;

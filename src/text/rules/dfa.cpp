@@ -8,6 +8,7 @@
 
 #include "support/error.h"
 #include "text/rules/automaton.h"
+#include "text/rules/json_escapes.h"
 #include "text/rules/machine.h"
 #include "text/rules/predecessors.h"
 #include "text/rules/token_trie.h"
@@ -17,69 +18,12 @@ namespace {
 
 constexpr size_t kMostMeanings = 4000000;  // of all states, which a pattern can make many
 
-[[noreturn]] void refuse_size() {
+}  // namespace
+
+void refuse_dfa_size() {
   throw Error("a pattern, or a combination of patterns and lengths, needs more than " +
               std::to_string(kMaxDfaStates) + " states; make it smaller");
 }
-
-// The escape of a byte that JSON strings do not have as it is, after the backslash; 'u' for all
-// that have no letter.
-char escape_letter(uint8_t byte) {
-  switch (byte) {
-    case '"':
-      return '"';
-    case '\\':
-      return '\\';
-    case '\b':
-      return 'b';
-    case '\f':
-      return 'f';
-    case '\n':
-      return 'n';
-    case '\r':
-      return 'r';
-    case '\t':
-      return 't';
-    default:
-      return byte < 0x20 ? 'u' : 0;
-  }
-}
-
-ByteSet one_byte(char c) { return {static_cast<uint8_t>(c), static_cast<uint8_t>(c)}; }
-
-// Bytes of a string's text as JSON has them.
-struct Escapes {
-  ByteSet first;                  // as they are, of those that a character begins with
-  ByteSet later;                  // the others, as they are
-  ByteSet letters;                // of short escapes
-  std::array<ByteSet, 2> digits;  // the last ones of \u000. and \u001.
-
-  explicit Escapes(const ByteSet& bytes) : first(bytes) {
-    constexpr std::string_view kLower = "0123456789abcdef";
-    constexpr std::string_view kUpper = "0123456789ABCDEF";
-    for (uint8_t byte = 0; byte < 0x80; ++byte) {
-      const char letter = escape_letter(byte);
-      if (letter == 0 || !bytes.has(byte)) continue;
-      first.remove(byte);
-      if (letter != 'u') {
-        letters.add(static_cast<uint8_t>(letter));
-        continue;
-      }
-      for (const std::string_view all : {kLower, kUpper}) {
-        digits.at(byte / 16).add(static_cast<uint8_t>(all.at(byte % 16)));
-      }
-    }
-    for (uint8_t byte = 0x80; byte < 0xC0; ++byte) {
-      if (!bytes.has(byte)) continue;
-      first.remove(byte);
-      later.add(byte);
-    }
-  }
-  [[nodiscard]] bool has_digits() const { return !digits[0].is_empty() || !digits[1].is_empty(); }
-  [[nodiscard]] bool is_any() const { return !letters.is_empty() || has_digits(); }
-};
-
-}  // namespace
 
 Dfa::Dfa(const Expr& expr, WorkBudget& budget) {
   if (expr->kind == Node::Kind::nothing) {
@@ -107,7 +51,7 @@ Dfa::Dfa(const Expr& expr, WorkBudget& budget) {
   };
   start_ = number(machine.start());
   for (size_t s = 0; s < states.size(); ++s) {
-    if (s > kMaxDfaStates || machine.states_length() > kMostMeanings) refuse_size();
+    if (s > kMaxDfaStates || machine.states_length() > kMostMeanings) refuse_dfa_size();
     accepting_.push_back(machine.is_complete(states[s]));
     for (size_t c = 0; c < n_classes_; ++c) {
       const size_t before = machine.work();
@@ -125,7 +69,11 @@ bool Dfa::accepts(std::string_view text) const {
 
 std::vector<bool> Dfa::live() const {
   const Predecessors before(size(), [this](const auto& task) {
-    for (size_t i = 0; i < next_.size(); ++i) task(i / n_classes_, static_cast<size_t>(next_[i]));
+    for (size_t i = 0; i < next_.size(); ++i) {
+      const bool is_again = i % n_classes_ != 0 && next_[i] == next_[i - 1];  // as most are
+      if (is_again || next_[i] == 0) continue;
+      task(static_cast<int32_t>(i / n_classes_), static_cast<size_t>(next_[i]));
+    }
   });
   std::vector<bool> live = accepting_;
   std::vector<size_t> found;
@@ -144,7 +92,8 @@ std::vector<bool> Dfa::live() const {
   return live;
 }
 
-bool Dfa::is_nothing() const { return !live()[static_cast<size_t>(start_)]; }
+// Every state is reached from the start, but for state 0.
+bool Dfa::is_nothing() const { return std::ranges::find(accepting_, true) == accepting_.end(); }
 
 Dfa Dfa::product(const Dfa& other, bool negated, WorkBudget& budget) const {
   Dfa result;
@@ -169,7 +118,7 @@ Dfa Dfa::product(const Dfa& other, bool negated, WorkBudget& budget) const {
   };
   result.start_ = number({start_, other.start_});
   for (size_t s = 0; s < states.size(); ++s) {
-    if (s > kMaxDfaStates) refuse_size();
+    if (s > kMaxDfaStates) refuse_dfa_size();
     budget.spend(result.n_classes_);
     const auto [a, b] = states[s];
     result.accepting_.push_back(accepting_[static_cast<size_t>(a)] &&
@@ -209,38 +158,7 @@ Graph Dfa::graph() const {
 
 Graph Dfa::json_graph(WorkBudget& budget) const {
   budget.spend(next_.size());
-  Graph graph = this->graph();
-  std::vector<Graph::Edge> edges;
-  std::swap(edges, graph.edges);
-  const auto add = [&graph](int32_t from, const ByteSet& bytes) {
-    graph.edges.push_back({from, graph.n_states, bytes});
-    return graph.n_states++;
-  };
-  const auto add_escapes = [&](const Escapes& escapes, int32_t to) {
-    const int32_t escape = graph.n_states++;
-    if (!escapes.letters.is_empty()) graph.edges.push_back({escape, to, escapes.letters});
-    if (!escapes.has_digits()) return escape;
-    const int32_t zeros = add(add(add(escape, one_byte('u')), one_byte('0')), one_byte('0'));
-    for (size_t high = 0; high < escapes.digits.size(); ++high) {
-      if (escapes.digits.at(high).is_empty()) continue;
-      const int32_t last = add(zeros, one_byte(high == 0 ? '0' : '1'));
-      graph.edges.push_back({last, to, escapes.digits.at(high)});
-    }
-    return escape;
-  };
-  // Behind the backslash, of edges that lead to the same state with the same bytes; most do.
-  std::map<std::pair<int32_t, ByteSet>, int32_t> escape_states;
-  std::map<ByteSet, Escapes> known;
-  for (const Graph::Edge& edge : edges) {
-    const Escapes& escapes = known.try_emplace(edge.bytes, edge.bytes).first->second;
-    if (!escapes.first.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.first, true});
-    if (!escapes.later.is_empty()) graph.edges.push_back({edge.from, edge.to, escapes.later});
-    if (!escapes.is_any()) continue;
-    const auto [state, is_new] = escape_states.try_emplace({edge.to, edge.bytes}, 0);
-    if (is_new) state->second = add_escapes(escapes, edge.to);
-    graph.edges.push_back({edge.from, state->second, one_byte('\\'), true});
-  }
-  return graph;
+  return json_escaped(graph());
 }
 
 }  // namespace faststream::rules

@@ -14,6 +14,8 @@ namespace faststream::rules {
 
 /// States that a deterministic automaton may have.
 constexpr size_t kMaxDfaStates = 50000;
+/// Throws Error: it would have more.
+[[noreturn]] void refuse_dfa_size();
 
 /// Complete: state 0 is the one that nothing is accepted from.
 class Dfa {
@@ -35,8 +37,7 @@ class Dfa {
   }
 
   [[nodiscard]] Graph graph() const;
-  /// The inside of JSON strings whose text is accepted: what JSON escapes is escaped, in one way
-  /// each but for the case of digits, and nothing else. Edges say where a character begins.
+  /// json_escaped() of it.
   [[nodiscard]] Graph json_graph(WorkBudget& budget) const;
 
  private:

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "text/rules/json_escapes.h"
+#include "text/rules/other_texts.h"
+
 namespace faststream::rules {
 namespace {
 
@@ -15,6 +18,11 @@ Expr one_of(std::string_view chars) {
   ByteSet set;
   for (const char c : chars) set.add(static_cast<uint8_t>(c));
   return bytes(set);
+}
+
+Expr string_of(Graph text) {
+  return sequence(
+      {literal("\""), graph(std::make_shared<const Graph>(std::move(text))), literal("\"")});
 }
 
 }  // namespace
@@ -48,8 +56,11 @@ Expr json_character() {
 
 Expr json_string(const Dfa& text, WorkBudget& budget) {
   if (text.is_nothing()) return nothing();
-  return sequence({literal("\""), graph(std::make_shared<const Graph>(text.json_graph(budget))),
-                   literal("\"")});
+  return string_of(text.json_graph(budget));
+}
+
+Expr other_json_string(std::vector<std::string> texts, WorkBudget& budget) {
+  return string_of(json_escaped(other_texts(std::move(texts), budget)));
 }
 
 Expr json_string(const std::string& text) { return literal(nlohmann::json(text).dump()); }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/rules/dfa.h"
 #include "text/rules/expression.h"
@@ -17,6 +18,8 @@ Expr json_space();
 Expr json_character();
 /// A string whose text the automaton accepts.
 Expr json_string(const Dfa& text, WorkBudget& budget);
+/// A string whose text is none of these. Throws Error as other_texts() does.
+Expr other_json_string(std::vector<std::string> texts, WorkBudget& budget);
 /// This string.
 Expr json_string(const std::string& text);
 /// This value; members in this order, numbers without a point where they need none.

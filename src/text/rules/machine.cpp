@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,15 @@ constexpr size_t kFewTokens = 512;                // of a place: a list is less 
 
 [[noreturn]] void refuse_ambiguity() {
   throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
+}
+
+bool has_few(std::span<const uint32_t> bits) {
+  size_t count = 0;
+  for (const uint32_t word : bits) {
+    if (word != 0) count += static_cast<size_t>(std::popcount(word));
+    if (count > kFewTokens) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -36,45 +46,49 @@ Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
   constexpr uint32_t kNothing = 0;
   intern_state({&kNothing, 1});  // kDead
   starts_.assign(automaton.rules().size(), kUnknown);
-  const Place place = make_place({{automaton.rules().front().start, 0}});
-  reach(place, kEnd);
+  reach(make_start(automaton.rules().front()), kEnd);
   start_ = take_reached();
 }
 
 // Follows moves from items to all states that they reach. kNone: nothing goes on there.
-Machine::Place Machine::make_place(std::vector<Item> from) {
+Machine::Place Machine::make_place(std::span<const Item> from) {
   ++seen_mark_;
   std::set<Item> seen_counts;
-  std::vector<Item> kept;
+  todo_.clear();
+  kept_.clear();
   bool may_end = false;
-  bool has_bytes = false;
+  ByteSet classes;
   bool has_counts = false;
   bool is_rest = false;
   const auto is_new = [&](const Item& item) {
     if (item.count != 0) return seen_counts.insert(item).second;
     return std::exchange(seen_[static_cast<size_t>(item.state)], seen_mark_) != seen_mark_;
   };
-  std::erase_if(from, [&](const Item& item) { return !is_new(item); });
-  for (size_t done = 0; !from.empty(); ++done) {
+  std::ranges::copy_if(from, std::back_inserter(todo_), is_new);
+  for (size_t done = 0; !todo_.empty(); ++done) {
     if (done > kMaxItems) refuse_ambiguity();
-    const Item item = from.back();
-    from.pop_back();
+    const Item item = todo_.back();
+    todo_.pop_back();
     const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
     ++work_;
     if (state.takes_rest && !is_rest) {  // all else is left out
       is_rest = true;
       ++seen_mark_;
-      kept.clear();
-      from.assign(1, item);
-      may_end = has_bytes = has_counts = false;
+      kept_.clear();
+      todo_.assign(1, item);
+      may_end = has_counts = false;
+      classes = {};
       continue;
     }
     has_counts = has_counts || state.loop >= 0;
-    if (!state.bytes.empty() || !state.calls.empty()) kept.push_back(item);
-    has_bytes = has_bytes || !state.bytes.empty();
+    const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(item.state);
+    const bool takes_calls = !automaton_.calls_from(item.state).empty();
+    const std::span<const Automaton::Move> moves = automaton_.moves_from(item.state);
+    for (const Automaton::ByteEdge& edge : edges) classes.add(automaton_.classes_of(edge));
+    if (!edges.empty() || takes_calls) kept_.push_back(item);
     // Final states have no edges: nothing follows the end of a rule in it.
-    if (state.bytes.empty() && state.calls.empty() && state.moves.empty()) may_end = true;
-    for (const Automaton::Move& move : state.moves) {
+    if (edges.empty() && !takes_calls && moves.empty()) may_end = true;
+    for (const Automaton::Move& move : moves) {
       Item to{move.to, item.count};
       if (move.kind != Automaton::Move::Kind::plain) {
         const Automaton::Loop& loop = automaton_.loops()[static_cast<size_t>(move.loop)];
@@ -89,49 +103,53 @@ Machine::Place Machine::make_place(std::vector<Item> from) {
           to.count = loop.most == kUnbounded ? std::min(count, loop.least) : count;
         }
       }
-      if (is_new(to)) from.push_back(to);
+      if (is_new(to)) todo_.push_back(to);
     }
   }
-  if (kept.empty() && !may_end) return kNone;
-  std::ranges::sort(kept);
-  std::vector<uint32_t> list = {may_end ? 1U : 0U};
-  for (const Item& item : kept) {
-    list.push_back(static_cast<uint32_t>(item.state));
-    list.push_back(static_cast<uint32_t>(item.count));
+  if (kept_.empty() && !may_end) return kNone;
+  std::ranges::sort(kept_);
+  list_.assign(1, may_end ? 1U : 0U);
+  for (const Item& item : kept_) {
+    list_.push_back(static_cast<uint32_t>(item.state));
+    list_.push_back(static_cast<uint32_t>(item.count));
   }
-  const auto [id, is_new_place] = places_.intern(list);
+  const auto [id, is_new_place] = places_.intern(list_);
   if (is_new_place) {
     PlaceInfo& info = place_infos_.emplace_back();
     info.may_end = may_end;
-    info.has_bytes = has_bytes;
+    info.classes = classes;
     info.has_counts = has_counts;
     place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
   }
   return id;
 }
 
+Machine::Place Machine::make_start(const Automaton::Rule& rule) {
+  const Item item{rule.start, 0};
+  return make_place({&item, 1});
+}
+
 std::vector<Machine::Item> Machine::items_of(Place place) const {
-  const std::span<const uint32_t> list = places_[place];
   std::vector<Item> items;
-  for (size_t i = 1; i < list.size(); i += 2) {
-    items.push_back({static_cast<int32_t>(list[i]), static_cast<int32_t>(list[i + 1])});
-  }
+  for (size_t i = 0; i < n_items(place); ++i) items.push_back(item(place, i));
   return items;
 }
 
 Machine::Place Machine::place_after(Place place, int32_t byte_class) {
   const int32_t known = place_moves_[index(place, byte_class)];
   if (known != kUnknown) return known;
-  const uint8_t byte = automaton_.of_class()[static_cast<size_t>(byte_class)];
-  std::vector<Item> to;
-  for (const Item& item : items_of(place)) {
-    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
-    work_ += state.bytes.size();
-    for (const Automaton::ByteEdge& edge : state.bytes) {
-      if (edge.bytes.has(byte)) to.push_back({edge.to, item.count});
+  targets_.clear();
+  const std::span<const uint32_t> items = places_[place];
+  for (size_t i = 1; i < items.size(); i += 2) {
+    const Item from{static_cast<int32_t>(items[i]), static_cast<int32_t>(items[i + 1])};
+    const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(from.state);
+    work_ += edges.size();
+    for (const Automaton::ByteEdge& edge : edges) {
+      if (!automaton_.classes_of(edge).has(static_cast<uint8_t>(byte_class))) continue;
+      targets_.push_back({edge.to, from.count});
     }
   }
-  const Place after = to.empty() ? kNone : make_place(std::move(to));
+  const Place after = targets_.empty() ? kNone : make_place(targets_);
   return place_moves_[index(place, byte_class)] = after;
 }
 
@@ -139,10 +157,10 @@ const std::vector<Machine::Call>& Machine::calls_of(Place place) {
   const auto p = static_cast<size_t>(place);
   if (place_infos_[p].knows_calls) return place_infos_[p].calls;
   std::vector<std::pair<int32_t, Item>> targets;  // by rule
-  for (const Item& item : items_of(place)) {
-    const Automaton::State& state = automaton_.states()[static_cast<size_t>(item.state)];
-    for (const Automaton::CallEdge& edge : state.calls) {
-      targets.emplace_back(edge.rule, Item{edge.to, item.count});
+  for (size_t i = 0; i < n_items(place); ++i) {
+    const Item from = item(place, i);
+    for (const Automaton::CallEdge& edge : automaton_.calls_from(from.state)) {
+      targets.emplace_back(edge.rule, Item{edge.to, from.count});
     }
   }
   std::ranges::sort(targets);
@@ -153,9 +171,9 @@ const std::vector<Machine::Call>& Machine::calls_of(Place place) {
     for (; i < targets.size() && targets[i].first == rule; ++i) then.push_back(targets[i].second);
     Place& start = starts_[static_cast<size_t>(rule)];
     if (start == kUnknown) {
-      start = make_place({{automaton_.rules()[static_cast<size_t>(rule)].start, 0}});
+      start = make_start(automaton_.rules()[static_cast<size_t>(rule)]);
     }
-    const Place after = make_place(std::move(then));
+    const Place after = make_place(then);
     if (start >= 0 && after >= 0) calls.push_back({start, after});
   }
   PlaceInfo& info = place_infos_[p];
@@ -172,12 +190,33 @@ Machine::Stack Machine::push(Place then, Stack below) {
   return stacks_.intern(frame).id;
 }
 
+// Before reach(), whatever an error has left.
+void Machine::reach_nothing() {
+  reached_.clear();
+  n_followed_ = 0;
+  if (reached_set_.size() > 0) reached_set_.clear();
+  reached_flags_ = 0;
+}
+
+// Adds a place with its stack to what was reached, once.
+void Machine::note(Place place, Stack stack) {
+  constexpr size_t kFew = 16;
+  const std::pair<Place, Stack> pair(place, stack);
+  const auto is_in_set = [this](const std::pair<Place, Stack>& each) {
+    const std::array<uint32_t, 2> key = {static_cast<uint32_t>(each.first),
+                                         static_cast<uint32_t>(each.second)};
+    return !reached_set_.intern(key).is_new;
+  };
+  if (reached_.size() < kFew) {
+    if (std::ranges::find(reached_, pair) == reached_.end()) reached_.push_back(pair);
+    return;
+  }
+  if (reached_.size() == kFew) std::ranges::for_each(reached_, is_in_set);
+  if (!is_in_set(pair)) reached_.push_back(pair);
+}
+
 // Notes a place with its stack, and where calls and ends lead from there.
 void Machine::reach(Place place, Stack stack) {
-  const auto note = [this](Place p, Stack s) {
-    const std::array<uint32_t, 2> key = {static_cast<uint32_t>(p), static_cast<uint32_t>(s)};
-    if (reached_set_.intern(key).is_new) reached_.emplace_back(p, s);
-  };
   note(place, stack);
   for (; n_followed_ < reached_.size(); ++n_followed_) {
     if (reached_.size() > kMaxMeanings) refuse_ambiguity();
@@ -204,30 +243,30 @@ void Machine::reach(Place place, Stack stack) {
 // The state of all that was reached.
 Machine::State Machine::take_reached() {
   std::erase_if(reached_, [this](const auto& pair) {
-    return !place_infos_[static_cast<size_t>(pair.first)].has_bytes;
+    return place_infos_[static_cast<size_t>(pair.first)].classes.is_empty();
   });
   std::ranges::sort(reached_);
-  std::vector<uint32_t> list = {reached_flags_};
+  list_.assign(1, reached_flags_);
   for (const auto& [place, stack] : reached_) {
-    list.push_back(static_cast<uint32_t>(place));
-    list.push_back(static_cast<uint32_t>(stack));
+    list_.push_back(static_cast<uint32_t>(place));
+    list_.push_back(static_cast<uint32_t>(stack));
   }
-  reached_.clear();
-  n_followed_ = 0;
-  reached_set_.clear();
-  reached_flags_ = 0;
-  return intern_state(list);
+  return intern_state(list_);
 }
 
 Machine::State Machine::intern_state(std::span<const uint32_t> list) {
   const auto [id, is_new] = states_.intern(list);
-  if (is_new) moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+  if (!is_new) return id;
+  ByteSet classes;
+  for (size_t i = 1; i < list.size(); i += 2) classes.add(place_infos_[list[i]].classes);
+  moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kDead);
+  classes.for_each([&, state = id](uint8_t c) { moves_[index(state, c)] = kUnknown; });
   return id;
 }
 
 Machine::State Machine::make_move(State state, int32_t byte_class) {
-  const std::span<const uint32_t> found = states_[state];
-  const std::vector<uint32_t> list(found.begin(), found.end());
+  reach_nothing();
+  const std::span<const uint32_t> list = states_[state];  // no state is made in the loop
   for (size_t i = 1; i < list.size(); i += 2) {
     const Place after = place_after(static_cast<Place>(list[i]), byte_class);
     if (after >= 0) reach(after, static_cast<Stack>(list[i + 1]));
@@ -243,6 +282,7 @@ Machine::State Machine::state_below(Stack stack) {
   if (below_.size() <= s) below_.resize(s + 1, kUnknown);
   if (below_[s] != kUnknown) return below_[s];
   const std::span<const uint32_t> frame = stacks_[stack];
+  reach_nothing();
   reach(static_cast<Place>(frame[0]), static_cast<Stack>(frame[1]));
   const State below = take_reached();
   return below_[s] = below;
@@ -281,7 +321,7 @@ Machine::Place Machine::farthest_from_bounds(Place place) {
   if (is_new) {
     PlaceInfo info;
     info.may_end = before.may_end;
-    info.has_bytes = before.has_bytes;
+    info.classes = before.classes;
     info.has_counts = true;
     place_infos_.push_back(std::move(info));
     place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
@@ -384,7 +424,13 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
   const std::array<uint32_t, 3> alone = {0, static_cast<uint32_t>(place), kOpen};
   const State state = intern_state(alone);
   const auto walk_part = [&](TokenTrie::Part part) {
-    walk(state, trie_.part(part), 0, trie_.part(part).size(), tokens->bits, &tokens->leaving[part]);
+    const auto starts = trie_.starts(part);
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (starts[byte] == starts[byte + 1]) continue;
+      if (next(state, static_cast<uint8_t>(byte)) == kDead) continue;
+      walk(state, trie_.part(part), starts[byte], starts[byte + 1], tokens->bits,
+           &tokens->leaving[part]);
+    }
   };
   walk_part(TokenTrie::kLong);
   const Place alike =
@@ -415,9 +461,7 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
       walk_part(TokenTrie::kText);
     }
   }
-  size_t count = 0;
-  for (const uint32_t word : tokens->bits) count += static_cast<size_t>(std::popcount(word));
-  if (count <= kFewTokens) {
+  if (has_few(tokens->bits)) {
     for (size_t i = 0; i < tokens->bits.size(); ++i) {
       for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
         tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));
@@ -477,7 +521,7 @@ Machine::Place Machine::import_place(const Machine& other, Place place) {
     // Any final state says so.
     items.push_back({automaton_.rules().front().final, 0});
   }
-  return make_place(std::move(items));
+  return make_place(items);
 }
 
 Machine::Stack Machine::import_stack(const Machine& other, Stack stack) {

@@ -99,7 +99,7 @@ class Machine {
   };
   struct PlaceInfo {
     bool may_end = false;
-    bool has_bytes = false;
+    ByteSet classes;  ///< of bytes that it goes on with, in its rule
     bool has_counts = false;
     bool knows_calls = false;
     std::vector<Call> calls;
@@ -115,12 +115,20 @@ class Machine {
            static_cast<size_t>(byte_class);
   }
   [[nodiscard]] uint32_t flags(State state) const { return states_[state][0]; }
+  [[nodiscard]] size_t n_items(Place place) const { return places_[place].size() / 2; }
+  [[nodiscard]] Item item(Place place, size_t index) const {
+    const std::span<const uint32_t> list = places_[place].subspan(1 + 2 * index, 2);
+    return {static_cast<int32_t>(list[0]), static_cast<int32_t>(list[1])};
+  }
   [[nodiscard]] std::vector<Item> items_of(Place place) const;
-  Place make_place(std::vector<Item> from);
+  Place make_place(std::span<const Item> from);
+  Place make_start(const Automaton::Rule& rule);
   Place place_after(Place place, int32_t byte_class);
   const std::vector<Call>& calls_of(Place place);
   Place farthest_from_bounds(Place place);
   Stack push(Place then, Stack below);
+  void reach_nothing();
+  void note(Place place, Stack stack);
   void reach(Place place, Stack stack);
   State take_reached();
   State intern_state(std::span<const uint32_t> list);
@@ -152,9 +160,13 @@ class Machine {
   // Scratch:
   std::vector<uint32_t> seen_;  // by automaton state, with count 0
   uint32_t seen_mark_ = 0;
+  std::vector<Item> todo_;
+  std::vector<Item> kept_;
+  std::vector<Item> targets_;
+  std::vector<uint32_t> list_;
   std::vector<std::pair<Place, Stack>> reached_;
   size_t n_followed_ = 0;  // of reached_
-  Interner reached_set_;
+  Interner reached_set_;   // of them, where they are many
   uint32_t reached_flags_ = 0;
   std::vector<State> path_;
 };

@@ -113,6 +113,7 @@ class SchemaCompiler {
   Expr build_objects(const Schemas& schemas, const All& all);
   Expr build_members(const Schemas& schemas, const std::vector<Unevaluated>& unevaluated,
                      const std::vector<std::string>& names, const std::set<std::string>& required);
+  Expr any_name();
   Expr build_others(const Schemas& schemas, const std::vector<Unevaluated>& unevaluated,
                     const std::vector<std::string>& names);
   std::optional<All> member_schemas(const Schemas& schemas,

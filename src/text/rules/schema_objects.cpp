@@ -335,6 +335,11 @@ Dfa SchemaCompiler::plain_names_of(const Schemas& flat) {
   return of;
 }
 
+Expr SchemaCompiler::any_name() {
+  return shared("name",
+                sequence({literal("\""), repeat(json_character(), 0, kUnbounded), literal("\"")}));
+}
+
 // A member of any other name, by which patterns the name fits.
 Expr SchemaCompiler::build_others(const Schemas& schemas,
                                   const std::vector<Unevaluated>& unevaluated,
@@ -359,9 +364,10 @@ Expr SchemaCompiler::build_others(const Schemas& schemas,
     std::optional<Dfa> names;
   };
   std::vector<Kind> kinds(1);
-  kinds.front().names = names_language(schemas);
-  if (!names.empty() || !patterns.empty()) {
-    std::optional<Dfa>& language = kinds.front().names;
+  std::optional<Dfa>& language = kinds.front().names;
+  language = names_language(schemas);
+  const bool is_any_but_known = !language && patterns.empty() && !names.empty();
+  if (!is_any_but_known && (!names.empty() || !patterns.empty())) {
     if (!language) language = Dfa(repeat(any_character(), 0, kUnbounded), budget_);
     std::vector<Expr> known;
     for (const std::string& name : names) known.push_back(literal(name));
@@ -404,9 +410,9 @@ Expr SchemaCompiler::build_others(const Schemas& schemas,
     if (kind.names && kind.names->is_nothing()) continue;
     const Expr value = rule_of(kind.all);
     if (is_nothing(value)) continue;
-    const Expr any_name =
-        sequence({literal("\""), repeat(json_character(), 0, kUnbounded), literal("\"")});
-    const Expr name = kind.names ? json_string(*kind.names, budget_) : shared("name", any_name);
+    const Expr name = kind.names         ? json_string(*kind.names, budget_)
+                      : is_any_but_known ? other_json_string(names, budget_)
+                                         : any_name();
     parts.push_back(sequence({name, literal(":"), json_space(), value}));
   }
   return choice(std::move(parts));

@@ -69,6 +69,15 @@ TokenTrie::TokenTrie(int32_t vocab, const std::function<std::string(int32_t)>& b
       parts_[part][path[part].back()].end = static_cast<uint32_t>(parts_[part].size());
     }
   }
+  for (int part = 0; part < kParts; ++part) {
+    std::array<uint32_t, 257>& starts = starts_of_parts_[part];
+    for (size_t i = 0; i < parts_[part].size(); i = parts_[part][i].end) {
+      starts.at(parts_[part][i].byte + size_t{1}) = parts_[part][i].end;
+    }
+    for (size_t byte = 1; byte < starts.size(); ++byte) {
+      starts.at(byte) = std::max(starts.at(byte), starts.at(byte - 1));
+    }
+  }
   for (const Entry& entry : parts_[kText]) {
     if (entry.token >= 0) add(entry.token, text_tokens_);
   }

@@ -1,6 +1,7 @@
 // The tokens of a vocabulary by their bytes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,10 @@ class TokenTrie {
   /// Words of a set of tokens, one bit a token.
   [[nodiscard]] size_t words() const { return (static_cast<size_t>(vocab_) + 31) / 32; }
   [[nodiscard]] std::span<const Entry> part(Part part) const { return parts_[part]; }
+  /// The nodes of a part whose tokens begin with a byte: from the byte's index to the next one's.
+  [[nodiscard]] std::span<const uint32_t, 257> starts(Part part) const {
+    return starts_of_parts_[part];
+  }
   /// The set of tokens that are in the part kText.
   [[nodiscard]] std::span<const uint32_t> text_tokens() const { return text_tokens_; }
   /// Adds a token, and all that have the same bytes.
@@ -81,6 +86,7 @@ class TokenTrie {
   std::string bytes_;           // of all tokens
   std::vector<size_t> starts_;  // [vocab + 1]
   std::vector<Entry> parts_[kParts];
+  std::array<uint32_t, 257> starts_of_parts_[kParts] = {};
   std::vector<uint32_t> text_tokens_;
   std::vector<int32_t> same_;  // the next token of the same bytes, or -1
 };

@@ -422,7 +422,7 @@ TEST(JsonSchema, NamesWhatItRefuses) {
       {"[1", "JSON"},
       {"3", "no object"},
       {std::string(kMaxSchemaBytes + 1, ' '), "bytes"},
-      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "work"},
+      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "states"},
       {R"s({"type": "string", "pattern": "\\p{L}.{10}\\p{L}"})s", "work"},
       {R"s({"type": "string", "pattern": "((a{1000}){1000}){1000}"})s", "states"}};
   for (const auto& [schema, reason] : refused) {

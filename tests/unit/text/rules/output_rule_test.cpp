@@ -244,21 +244,28 @@ TEST(OutputRule, RefusesWhatHasNoText) {
 
 TEST(OutputRule, BoundsAmbiguity) {
   // Each a begins a call, or ends one, or is in one: as many stacks as there are such texts.
+  const Expr more = sequence({call(1), choice({literal("a"), literal("aa")}), call(1)});
   const Grammar grammar = {
-      {{"r", sequence({literal("a"),
-                       repeat(sequence({call(0), choice({literal("a"), literal("aa")}), call(0)}),
-                              0, kUnbounded),
-                       literal("a")})}}};
-  RuleMatcher matcher = matcher_of(grammar, {"a"});
+      {{"text", choice({literal("bc"), call(1)})},
+       {"r", sequence({literal("a"), repeat(more, 0, kUnbounded), literal("a")})}}};
+  RuleMatcher matcher = matcher_of(grammar, {"a", "b", "c"});
+  RuleMatcher other = matcher;
   std::vector<uint32_t> bits(1);
+  bool is_refused = false;
   try {
     for (int i = 0; i < 200; ++i) {
       ASSERT_TRUE(matcher.accept("a"));
       matcher.mask(bits);
     }
   } catch (const Error& error) {
+    is_refused = true;
     EXPECT_NE(std::string(error.what()).find("ambiguous"), std::string::npos);
   }
+  EXPECT_TRUE(is_refused);
+  // Which is nothing to other texts of the rule.
+  ASSERT_TRUE(other.accept("b"));
+  other.mask(bits);
+  EXPECT_EQ(bits.front(), 4U);
 }
 
 TEST(Regex, MatchesTheWholeText) {
