@@ -442,6 +442,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"nomic-bert", GgufPairs::halves, Activation::silu, adjust_nomic_bert},
     {"jina-bert-v2", GgufPairs::none, Activation::gelu, adjust_jina_bert_v2},
     {"modern-bert", GgufPairs::halves, Activation::gelu, adjust_modern_bert},
+    {"eurobert", GgufPairs::halves, Activation::silu, adjust_eurobert},
     {"gemma-embedding", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma_embedding},
     {.name = "t5", .describe = describe_gguf_t5},
     {.name = "t5encoder", .describe = describe_gguf_t5_encoder},

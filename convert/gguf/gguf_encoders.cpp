@@ -194,6 +194,8 @@ void adjust_modern_bert(const GgufSource& source, GgufFamilyModel& model) {
   });
 }
 
+void adjust_eurobert(const GgufSource&, GgufFamilyModel& model) { make_encoder(model); }
+
 void adjust_gemma_embedding(const GgufSource& source, GgufFamilyModel& model) {
   make_encoder(model);
   model.config.embedding.multiplier = std::sqrt(static_cast<float>(model.config.hidden));

@@ -73,6 +73,11 @@ def last_token():
     return tokenizer
 
 
+# As released, and with all that there could be.
+EUROBERT = {"num_key_value_heads": 1, "pad_token_id": 3, "mask_token_id": 4,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}}
+EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bias": True, "mlp_bias": True}
+
 VARIANTS = {
     "bert": dict(config={"type_vocab_size": 2}, pooling=MEAN, normalize=True, max_tokens=40),
     "bert_rank": dict(family="bert", config={"type_vocab_size": 2, "num_labels": 1}, rank=True),
@@ -118,6 +123,13 @@ VARIANTS = {
     "falcon_h1": dict(config={"num_hidden_layers": 2, "num_key_value_heads": 1, "mamba_n_heads": 6, "mamba_d_head": 12,
                               "mamba_d_state": 10, "mamba_n_groups": 2, "mamba_chunk_size": 16, "mamba_d_ssm": 72},
                       pooling=MEAN, normalize=True),
+    "eurobert": dict(config=EUROBERT, pooling=MEAN, normalize=True),
+    "eurobert_masked": dict(family="eurobert", config=EUROBERT_FULL, pooling={"pooling_mode_cls_token": True},
+                            of_class="EuroBertForMaskedLM"),
+    "eurobert_rank": dict(family="eurobert", rank=True,
+                          config={**EUROBERT_FULL, "classifier_pooling": "bos", "num_labels": 1}),
+    "eurobert_labels": dict(family="eurobert", rank=True,
+                            config={**EUROBERT_FULL, "classifier_pooling": "mean", "num_labels": 3}),
 }
 
 
@@ -212,7 +224,7 @@ def make(name, variant, seed):
         if has_segments and "token_type_ids" in inspect.signature(model.forward).parameters:
             inputs["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
-            output = model(**inputs, output_hidden_states=rank)
+            output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank)
             states = (output.hidden_states[-1] if rank else output.last_hidden_state)[0]
             if rank:
                 if family == "modernbert":  # the last of its hidden states is before the norm in some versions

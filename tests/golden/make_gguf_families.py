@@ -41,7 +41,7 @@ STORED = [
 ]
 # "gguf_encoders"; of some the metadata cannot say how vectors are made.
 ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
-            "modernbert_rank", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder"]
+            "modernbert_rank", "eurobert", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder"]
 # "gguf_seq2seq": their distances have the one length that metadata do not say.
 SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.

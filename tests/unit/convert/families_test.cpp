@@ -271,6 +271,27 @@ TEST(Families, TellJinaBertFromBert) {
   EXPECT_TRUE(says(error_of([&] { describe(config); }), "is not \"absolute\""));
 }
 
+TEST(Families, LetTokensOfEuroBertSeeEachOther) {
+  json config = tiny_config();
+  config.update({{"model_type", "eurobert"}, {"architectures", {"EuroBertForMaskedLM"}}});
+  const ModelConfig masked = describe(config);
+  EXPECT_TRUE(masked.output.none && masked.layer(0).attention().bidirectional);
+  EXPECT_FALSE(masked.pooling);
+  config["architectures"] = {"EuroBertModel"};
+  EXPECT_EQ(describe(config), masked);
+
+  config["architectures"] = {"EuroBertForSequenceClassification"};
+  EXPECT_TRUE(says(error_with(config), "\"late\"")) << "as the class has it";
+  config["clf_pooling"] = "mean";
+  EXPECT_EQ(describe(config).pooling->mode, Pooling::mean);
+  config["classifier_pooling"] = "bos";
+  EXPECT_EQ(describe(config).pooling->mode, Pooling::first);
+  config["classifier_pooling"] = "max";
+  EXPECT_TRUE(says(error_with(config), "\"classifier_pooling\"", "\"max\""));
+  config["architectures"] = {"EuroBertForTokenClassification"};
+  EXPECT_TRUE(says(error_with(config), "\"EuroBertForTokenClassification\""));
+}
+
 TEST(Families, GiveWindowsToSomeLayers) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"},

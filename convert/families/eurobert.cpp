@@ -1,0 +1,49 @@
+// EuroBERT (arXiv:2503.05500): Llama's layers, whose tokens all see each other.
+#include "convert/families/family.h"
+#include "support/printable.h"
+
+namespace faststream::convert {
+namespace {
+
+constexpr PlainShape kEuroBert = {.n_layers = 12,
+                                  .hidden = 768,
+                                  .n_heads = 12,
+                                  .ffn_hidden = 3072,
+                                  .vocab = 128256,
+                                  .max_context = 8192,
+                                  .norm_eps = 1e-5F};
+
+// What a classifier's vector is made of. The first releases' own code has another name for it.
+Pooling pooling_in(const JsonView& config) {
+  const std::string_view key = key_in(config, {"classifier_pooling", "clf_pooling"});
+  const auto pooling = config.get<std::string>(key, "late");
+  if (pooling == "bos") return Pooling::first;
+  if (pooling == "mean") return Pooling::mean;
+  if (pooling != "late") config.member(key).fail("is " + in_quotes(pooling) + ", an unknown way");
+  config.fail(
+      "a classifier that takes the mean of its tokens' scores is not supported: "
+      "\"classifier_pooling\" is \"late\", as it is where config.json does not say \"bos\" or "
+      "\"mean\"");
+}
+
+}  // namespace
+
+FamilyModel describe_eurobert(const FamilySource& source) {
+  const JsonView& config = source.config;
+  FamilyModel model{plain_decoder_in(config, shape_in(config, kEuroBert))};
+  LayerConfig& layer = model.config.layer_kinds[0];
+  set_attention_bias(layer, config.get("attention_bias", false));
+  layer.attention().bidirectional = true;
+  layer.ffn.bias = config.get("mlp_bias", false);
+  remove_output(model);
+  model.modules.unused.emplace_back("lm_head.bias");
+  if (is_classifier(config)) {
+    const DenseConfig head{
+        .size = model.config.hidden, .bias = true, .activation = Activation::gelu};
+    score_labels(model, config, {.mode = pooling_in(config), .dense = {head}},
+                 {{.product = "dense"}}, "classifier");
+  }
+  return model;
+}
+
+}  // namespace faststream::convert
