@@ -278,7 +278,7 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_TRUE(masked.output.none && masked.layer(0).attention().bidirectional);
   EXPECT_FALSE(masked.pooling);
   config["architectures"] = {"EuroBertModel"};
-  EXPECT_EQ(describe(config), masked);
+  EXPECT_EQ(config_to_json(describe(config)), config_to_json(masked));
 
   config["architectures"] = {"EuroBertForSequenceClassification"};
   EXPECT_TRUE(says(error_with(config), "\"late\"")) << "as the class has it";
@@ -290,6 +290,24 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_TRUE(says(error_with(config), "\"classifier_pooling\"", "\"max\""));
   config["architectures"] = {"EuroBertForTokenClassification"};
   EXPECT_TRUE(says(error_with(config), "\"EuroBertForTokenClassification\""));
+}
+
+TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
+  json config = tiny_config();
+  config.update(
+      {{"model_type", "jina_embeddings_v3"}, {"architectures", {"JinaEmbeddingsV3Model"}}});
+  config.erase("rope_theta");
+  config.erase("num_key_value_heads");
+  const ModelConfig model = describe(config);
+  EXPECT_TRUE(model.output.none && model.layer(0).attention().bidirectional);
+  EXPECT_EQ(model.embedding.positions, 0);
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(20000, 4));
+  // As its authors' own code has it.
+  EXPECT_TRUE(says(error_with({{"model_type", "xlm-roberta"},
+                               {"architectures", {"XLMRobertaModel"}},
+                               {"position_embedding_type", "rotary"},
+                               {"lora_adaptations", {"retrieval.query", "separation"}}}),
+                   "\"lora_adaptations\"", "adapters of tasks"));
 }
 
 TEST(Families, GiveWindowsToSomeLayers) {
