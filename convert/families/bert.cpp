@@ -96,6 +96,7 @@ FamilyModel describe_jina_bert(const FamilySource& source) {
 
 FamilyModel describe_roberta(const FamilySource& source) {
   const JsonView& config = source.config;
+  refuse_if_present(config, "lora_adaptations", "adapters of tasks");
   require(config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(config, "roberta", 1e-12);
   // Positions begin after the padding token's id.

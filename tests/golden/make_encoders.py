@@ -78,6 +78,8 @@ EUROBERT = {"num_key_value_heads": 1, "pad_token_id": 3, "mask_token_id": 4,
             "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}}
 EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bias": True, "mlp_bias": True}
 
+JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
+
 VARIANTS = {
     "bert": dict(config={"type_vocab_size": 2}, pooling=MEAN, normalize=True, max_tokens=40),
     "bert_rank": dict(family="bert", config={"type_vocab_size": 2, "num_labels": 1}, rank=True),
@@ -130,6 +132,9 @@ VARIANTS = {
                           config={**EUROBERT_FULL, "classifier_pooling": "bos", "num_labels": 1}),
     "eurobert_labels": dict(family="eurobert", rank=True,
                             config={**EUROBERT_FULL, "classifier_pooling": "mean", "num_labels": 3}),
+    "jina_embeddings_v3": dict(config=JINA_V3, pooling=MEAN, normalize=True, tokenizer=lambda: word_piece(True)),
+    "jina_embeddings_v3_rank": dict(family="jina_embeddings_v3", config={**JINA_V3, "num_labels": 1}, rank=True,
+                                    tokenizer=lambda: word_piece(True), saved={"save_original_format": False}),
 }
 
 
@@ -206,7 +211,7 @@ def make(name, variant, seed):
         of_class = getattr(transformers, variant["of_class"])
     model = of_class(config) if "of_class" in variant else of_class.from_config(config)
     randomize(model, generator)
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.to(torch.bfloat16).save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
     write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer" if has_segments else

@@ -292,6 +292,24 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_TRUE(says(error_with(config), "\"EuroBertForTokenClassification\""));
 }
 
+TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
+  json config = tiny_config();
+  config.update(
+      {{"model_type", "jina_embeddings_v3"}, {"architectures", {"JinaEmbeddingsV3Model"}}});
+  config.erase("rope_theta");
+  config.erase("num_key_value_heads");
+  const ModelConfig model = describe(config);
+  EXPECT_TRUE(model.output.none && model.layer(0).attention().bidirectional);
+  EXPECT_EQ(model.embedding.positions, 0);
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(20000, 4));
+  // As its authors' own code has it.
+  EXPECT_TRUE(says(error_with({{"model_type", "xlm-roberta"},
+                               {"architectures", {"XLMRobertaModel"}},
+                               {"position_embedding_type", "rotary"},
+                               {"lora_adaptations", {"retrieval.query", "separation"}}}),
+                   "\"lora_adaptations\"", "adapters of tasks"));
+}
+
 TEST(Families, GiveWindowsToSomeLayers) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"},
