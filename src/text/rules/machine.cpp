@@ -21,13 +21,14 @@ constexpr size_t kFewTokens = 512;                // of a place: a list is less 
   throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
 }
 
-bool has_few(std::span<const uint32_t> bits) {
+// How many bits there are, where a list of them is less.
+std::optional<size_t> count_few(std::span<const uint32_t> bits) {
   size_t count = 0;
   for (const uint32_t word : bits) {
     if (word != 0) count += static_cast<size_t>(std::popcount(word));
-    if (count > kFewTokens) return false;
+    if (count > kFewTokens) return std::nullopt;
   }
-  return true;
+  return count;
 }
 
 }  // namespace
@@ -39,6 +40,11 @@ Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
       class_of_(automaton.class_of().data()),
       seen_(automaton.states().size(), 0) {
   path_.resize(trie.depth() + 1);
+  // What most texts need, instead of growing to it.
+  constexpr size_t kUsualStates = 256;
+  moves_.reserve(kUsualStates * static_cast<size_t>(n_classes_));
+  place_moves_.reserve(kUsualStates * static_cast<size_t>(n_classes_));
+  place_infos_.reserve(kUsualStates);
   constexpr std::array<uint32_t, 2> kNoFrame = {~0U, 0};
   constexpr std::array<uint32_t, 2> kNoOtherFrame = {~0U, 1};
   stacks_.intern(kNoFrame);       // kEnd
@@ -461,7 +467,8 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
       walk_part(TokenTrie::kText);
     }
   }
-  if (has_few(tokens->bits)) {
+  if (const auto n_few = count_few(tokens->bits)) {
+    tokens->few.reserve(*n_few);
     for (size_t i = 0; i < tokens->bits.size(); ++i) {
       for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
         tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));
@@ -477,15 +484,16 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
 }
 
 void Machine::mask(State state, std::span<uint32_t> bits) {
-  const std::span<const uint32_t> found = states_[state];
-  const std::vector<uint32_t> list(found.begin(), found.end());
-  for (size_t i = 1; i < list.size(); i += 2) {
-    const Tokens& tokens = tokens_of(static_cast<Place>(list[i]));
+  for (size_t i = 1; i < states_[state].size(); i += 2) {
+    const std::span<const uint32_t> pair = states_[state].subspan(i, 2);
+    const auto place = static_cast<Place>(pair[0]);
+    const auto stack = static_cast<Stack>(pair[1]);
+    const Tokens& tokens = tokens_of(place);
     for (size_t w = 0; w < tokens.bits.size(); ++w) bits[w] |= tokens.bits[w];
     for (const int32_t token : tokens.few) {
       bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
     }
-    const State below = state_below(static_cast<Stack>(list[i + 1]));
+    const State below = state_below(stack);
     if (below == kDead || !goes_on(below)) continue;
     for (int p = 0; p < TokenTrie::kParts; ++p) {
       const auto nodes = trie_.part(static_cast<TokenTrie::Part>(p));
