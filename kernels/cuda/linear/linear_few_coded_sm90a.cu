@@ -315,8 +315,10 @@ __global__ __launch_bounds__(kThreads,
   const int rank = kGrouped ? 0 : rank_in_cluster();
   const int first_channel = static_cast<int>(blockIdx.x) / cluster * kChannels;
   RowTile tile{.rows = p.rows};
+  // After the first weights are asked for, but of experts: which these are is an input.
+  const auto wait = [] { wait_for_inputs(); };
   if constexpr (kGrouped) {
-    wait_for_inputs();
+    wait();
     if (static_cast<int>(blockIdx.y) >= *a.tiles.n_tiles) return;
     tile = a.tiles.tiles[blockIdx.y];
   }
@@ -327,7 +329,7 @@ __global__ __launch_bounds__(kThreads,
   const uint32_t first_stage = shared_address(memory);
   WarpCopier<kFormat, kGated> copier(a, tile, first_channel, own.first);
   copier.copy_weights(first_stage);
-  if constexpr (!kGrouped) wait_for_inputs();
+  if constexpr (!kGrouped) wait();
   copier.find_rows(a, tile, own.first);
   copier.copy_x(first_stage);
 
