@@ -43,6 +43,13 @@ class PipelineExecutor::StepChoices final : public Choices {
  public:
   StepChoices(PipelineExecutor& executor, int64_t step, std::span<const SamplingRow> rules)
       : executor_(executor), step_(step), rules_(rules) {}
+  StepChoices(const StepChoices&) = delete;
+  StepChoices& operator=(const StepChoices&) = delete;
+  // What the device has for choices goes back to it, which another thread may be using.
+  ~StepChoices() override {
+    const std::scoped_lock lock(executor_.device_);
+    chosen_.reset();
+  }
 
   void wait() override {
     if (!chosen_) chosen_ = executor_.choose(step_, rules_);

@@ -78,6 +78,8 @@ thread_local Communicator* of_group = nullptr;
 
 }  // namespace
 
+// Names are NCCL's.
+// NOLINTBEGIN(readability-identifier-naming)
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -150,3 +152,4 @@ int ncclAllGather(const void* from, void* to, size_t bytes, int type, void* comm
 
 }  // extern "C"
 #pragma GCC visibility pop
+// NOLINTEND(readability-identifier-naming)

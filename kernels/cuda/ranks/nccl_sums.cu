@@ -143,38 +143,34 @@ auto within(std::chrono::seconds patience, Task task) -> std::optional<decltype(
   return result.get();
 }
 
-// What each rank says before NCCL is asked.
-struct Introduction {
-  uint64_t gpu = 0;
-  int32_t version = 0;  // 0: it has no NCCL
-  bool is_asked_for = false;
-  bool can_run = false;
-};
-
-std::vector<Introduction> introduce(RankLink& link, const Introduction& own) {
-  std::vector<Introduction> all(static_cast<size_t>(link.count()));
+// Of all ranks: what each says, which is of the same type.
+template <typename T>
+std::vector<T> gather(RankLink& link, const T& own) {
+  std::vector<T> all(static_cast<size_t>(link.count()));
   std::memcpy(all.data(), link.gather(std::as_bytes(std::span(&own, 1))).data(),
               all.size() * sizeof own);
   return all;
 }
 
-// "" if they can.
-std::string why_they_cannot(std::span<const Introduction> all) {
-  const auto has_nccl = [](int32_t version) { return version != 0; };
-  if (!std::ranges::all_of(all, has_nccl, &Introduction::version)) return "a rank has no NCCL";
-  const auto is_of_first = [&](int32_t version) { return version == all.front().version; };
-  if (!std::ranges::all_of(all, is_of_first, &Introduction::version)) {
-    return "ranks have different versions of NCCL";
-  }
-  if (!std::ranges::all_of(all, &Introduction::can_run)) {
-    return "ranks that are threads need CUDA_MODULE_LOADING=EAGER";
-  }
-  return "";
-}
+// What each rank says before NCCL is looked for.
+struct Introduction {
+  uint64_t gpu = 0;
+  bool is_asked_for = false;
+  bool can_run = false;
+};
 
 bool share_a_gpu(std::vector<Introduction> all) {
   std::ranges::sort(all, {}, &Introduction::gpu);
   return std::ranges::adjacent_find(all, {}, &Introduction::gpu) != all.end();
+}
+
+// Of all ranks: versions of what they have found, 0: nothing. "" if these run together.
+std::string why_they_cannot(std::span<const int> versions) {
+  if (std::ranges::count(versions, 0) > 0) return "a rank has no NCCL";
+  if (std::ranges::count(versions, versions.front()) < std::ssize(versions)) {
+    return "ranks have different versions of NCCL";
+  }
+  return "";
 }
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -196,6 +192,26 @@ NcclSums::NcclSums(NcclLibrary nccl, RankLink& link)
 std::unique_ptr<NcclSums> NcclSums::make(RankLink& link) {
   int device = 0;
   cuda_check(cudaGetDevice(&device), "reading the current GPU");
+  const std::vector<Introduction> all =
+      gather(link, Introduction{.gpu = stable_hash(gpu_name(device)),
+                                .is_asked_for = nccl_is_asked_for(),
+                                .can_run = !(link.is_in_process() && loads_kernels_late())});
+  const bool is_asked_for = std::ranges::any_of(all, &Introduction::is_asked_for);
+  const bool can_run = std::ranges::all_of(all, &Introduction::can_run);
+  if (!is_asked_for && (!can_run || share_a_gpu(all))) return nullptr;
+  if (!can_run) refuse("ranks that are threads need CUDA_MODULE_LOADING=EAGER");
+  std::unique_ptr<NcclSums> sums;
+  const std::string why = connect(link, sums);
+  if (why.empty()) {
+    sums->try_out();
+  } else if (is_asked_for) {
+    refuse(why);
+  }
+  return sums;
+}
+
+// Of all ranks: makes theirs, or none of them has any; then why not.
+std::string NcclSums::connect(RankLink& link, std::unique_ptr<NcclSums>& sums) {
   std::optional<NcclLibrary> nccl;
   std::string why;
   try {
@@ -203,29 +219,19 @@ std::unique_ptr<NcclSums> NcclSums::make(RankLink& link) {
   } catch (const Error& error) {
     why = error.what();
   }
-  const std::vector<Introduction> all =
-      introduce(link, {.gpu = stable_hash(gpu_name(device)),
-                       .version = nccl ? nccl->version : 0,
-                       .is_asked_for = nccl_is_asked_for(),
-                       .can_run = !(link.is_in_process() && loads_kernels_late())});
+  const std::string why_others = why_they_cannot(gather(link, nccl ? nccl->version : 0));
   if (!why.empty()) throw Error(why);
-  const bool is_asked_for = std::ranges::any_of(all, &Introduction::is_asked_for);
-  if (!is_asked_for && share_a_gpu(all)) return nullptr;
-  why = why_they_cannot(all);
-  if (!why.empty() && is_asked_for) refuse(why);
-  if (!why.empty()) return nullptr;
+  if (!why_others.empty()) return why_others;
 
-  auto sums = std::unique_ptr<NcclSums>(new NcclSums(*std::move(nccl), link));
   NcclLibrary::Id id{};
-  if (link.rank() == 0 && sums->nccl_.get_unique_id(&id) != NcclLibrary::kSuccess) id = {};
-  std::memcpy(&id, link.gather(std::as_bytes(std::span(&id, 1))).data(), sizeof id);
-  why = sums->connect(id);
-  if (all_agree(link, why.empty())) {
-    sums->try_out();
-    return sums;
-  }
-  if (is_asked_for) refuse(why.empty() ? "another rank cannot connect" : why);
-  return nullptr;
+  const bool has_id = link.rank() > 0 || nccl->get_unique_id(&id) == NcclLibrary::kSuccess;
+  id = gather(link, id).front();
+  if (!all_agree(link, has_id)) return "it finds no network (NCCL_DEBUG=INFO says more)";
+  auto own = std::unique_ptr<NcclSums>(new NcclSums(*std::move(nccl), link));
+  why = own->connect(id);
+  if (!all_agree(link, why.empty())) return why.empty() ? "another rank cannot connect" : why;
+  sums = std::move(own);
+  return "";
 }
 
 // Returns why not, or "".
@@ -252,21 +258,18 @@ std::string NcclSums::connect(const NcclLibrary::Id& id) {
   return "";
 }
 
-// NCCL connects when it is first used, which must not be within a step.
+// NCCL connects when it is first used, which must not be within a step. Nothing is allocated here
+// either: that might wait for the other ranks' kernels, which wait for this rank.
 void NcclSums::try_out() {
   const Stream stream = make_stream();
   const Queue queue{stream.get(), false};
+  cuda_check(cudaMemsetAsync(terms_.get(), 0, kSliceBytes, stream.get()), "clearing memory");
   for (const int64_t n : {kEach, kLargestOneShot}) {
-    cuda_check(cudaMemsetAsync(terms_.get(), 0, kSliceBytes, stream.get()), "clearing memory");
-    const DeviceMemory zeros = allocate_device(static_cast<size_t>(n) * sizeof(float));
-    const Matrix share(zeros.get(), DType::f32, 1, n);
-    cuda_check(
-        cudaMemsetAsync(zeros.get(), 0, static_cast<size_t>(n) * sizeof(float), stream.get()),
-        "clearing memory");
+    const Matrix share(terms_.get(), DType::f32, 1, n);
     add_up(queue, share, OutputMode::store, share, DType::f32);
     gather_columns(queue, share, std::max<int64_t>(1, n / count_));
-    cuda_check(cudaStreamSynchronize(stream.get()), "adding up over ranks by NCCL");
   }
+  cuda_check(cudaStreamSynchronize(stream.get()), "adding up over ranks by NCCL");
 }
 
 NcclSums::~NcclSums() {

@@ -29,7 +29,7 @@ class NcclSums {
  public:
   /// All ranks make theirs together. Null on all of them where NCCL is not found, two ranks have
   /// the same GPU, ranks are threads and kernels are loaded when they are first used, or NCCL finds
-  /// no way from one to the other; but where FASTSTREAM_NCCL names a library that is an Error, and
+  /// no way from one to the other. But where FASTSTREAM_NCCL names a library that is an Error, and
   /// the library says whether ranks may have the same GPU. The current GPU is the rank's. Throws
   /// Error when a GPU fails.
   static std::unique_ptr<NcclSums> make(RankLink& link);
@@ -59,6 +59,7 @@ class NcclSums {
   class Turn;
 
   NcclSums(NcclLibrary nccl, RankLink& link);
+  [[nodiscard]] static std::string connect(RankLink& link, std::unique_ptr<NcclSums>& sums);
   [[nodiscard]] std::string connect(const NcclLibrary::Id& id);
   void try_out();
   void watch(const std::stop_token& stop);

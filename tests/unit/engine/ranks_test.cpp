@@ -173,8 +173,10 @@ ModelConfig wide_shape(WeightFormat format) {
 TEST(RanksCuda, AddUpAlikeByHostsAndInSteps) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    ModelConfig exchanging = exchanging_shape();
+    if (format == WeightFormat::bf16) set_formats(exchanging, format, format, format);
     for (const ModelConfig& config :
-         {wide_shape(format), rich_shape(format), hybrid_shape(format)}) {
+         {wide_shape(format), rich_shape(format), hybrid_shape(format), exchanging}) {
       const ModelImage image = bench::make_random_model(config, 7);
       const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
       EXPECT_EQ(logits_on("cuda:0,1", file), logits_on("cuda:0,0", file))
