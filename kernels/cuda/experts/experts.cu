@@ -28,10 +28,6 @@ constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
 
-// Beside codes of floats: so that most tiles of kFewTileRows have all rows of their expert.
-constexpr int64_t kRowsOfWarps = 12;
-static_assert(kRowsOfWarps <= kFewTileRows);
-
 // Pairs from which on several blocks sort them. Of each block there are kMostExperts counts at
 // most, for which expert_row_bytes() has room.
 constexpr int64_t kManyPairs = int64_t{4} * kBlockPairs;

@@ -265,43 +265,37 @@ class Finisher {
   int64_t first_output_;
 };
 
-/// The sums of all blocks of columns of a tile, which the cluster's blocks have in their shared
-/// memory.
-class TileSums {
- public:
-  /// A lane's sums of the block's n-th block of columns.
-  static __device__ float* of_lane(float* block_sums, int n) {
-    return block_sums + n * kBlockSums +
-           static_cast<int>(threadIdx.x) / kWarp * (kWarpSums * kWarp) +
-           static_cast<int>(threadIdx.x) % kWarp;
-  }
+// A lane's sums of a block's n-th block of columns, in its shared memory.
+__device__ float* sums_of_lane(float* block_sums, int n) {
+  return block_sums + n * kBlockSums + static_cast<int>(threadIdx.x) / kWarp * (kWarpSums * kWarp) +
+         static_cast<int>(threadIdx.x) % kWarp;
+}
 
-  /// Two sums of this lane of a warp: [i] of eight `eight`, and the one of the channel eight
-  /// further.
-  static __device__ void add_up(float* block_sums, const Arguments& a, int cluster, int warp,
-                                int eight, int i, float (&totals)[2]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int half = a.column_blocks / 2;
-    float first_half[2] = {};
-    const float* from = block_sums + (warp * kWarpSums + eight * 4 + i) * kWarp + lane;
-    int block = 0;
-    for (int rank = 0; rank < cluster; ++rank) {
-      const int count = ColumnBlocks(a.column_blocks, rank, cluster).count;
+// Two sums of this lane of a warp: [i] of eight `eight`, and the one of the channel eight
+// further, of all blocks of columns of a tile.
+__device__ void add_up_blocks(float* block_sums, const Arguments& a, int cluster, int warp,
+                              int eight, int i, float (&totals)[2]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int half = a.column_blocks / 2;
+  float first_half[2] = {};
+  const float* from = block_sums + (warp * kWarpSums + eight * 4 + i) * kWarp + lane;
+  int block = 0;
+  for (int rank = 0; rank < cluster; ++rank) {
+    const int count = ColumnBlocks(a.column_blocks, rank, cluster).count;
 #pragma unroll 4
-      for (int n = 0; n < count; ++n, ++block) {
+    for (int n = 0; n < count; ++n, ++block) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float more = load_from_block(rank, from + n * kBlockSums + j * 2 * kWarp);
-          if (block == half) first_half[j] = totals[j];
-          totals[j] = block == 0 || block == half ? more : __fadd_rn(totals[j], more);
-        }
+      for (int j = 0; j < 2; ++j) {
+        const float more = load_from_block(rank, from + n * kBlockSums + j * 2 * kWarp);
+        if (block == half) first_half[j] = totals[j];
+        totals[j] = block == 0 || block == half ? more : __fadd_rn(totals[j], more);
       }
     }
-    if (half == 0) return;
-#pragma unroll
-    for (int j = 0; j < 2; ++j) totals[j] = __fadd_rn(first_half[j], totals[j]);
   }
-};
+  if (half == 0) return;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) totals[j] = __fadd_rn(first_half[j], totals[j]);
+}
 
 template <WeightFormat kFormat, bool kGated, bool kGrouped>
 __global__ __launch_bounds__(kThreads,
@@ -382,7 +376,7 @@ __global__ __launch_bounds__(kThreads,
     auto* block_sums = reinterpret_cast<float*>(memory);
     __syncthreads();  // stages are read
     for (int n = 0; n < own.count; ++n) {
-      float* to = TileSums::of_lane(block_sums, n);
+      float* to = sums_of_lane(block_sums, n);
 #pragma unroll
       for (int i = 0; i < kWarpSums; ++i) to[i * kWarp] = parked[n][i];
     }
@@ -394,7 +388,7 @@ __global__ __launch_bounds__(kThreads,
       const int eight = unit / kWarps / 2;
       const int i = unit / kWarps % 2;
       float sums[2] = {};
-      TileSums::add_up(block_sums, a, cluster, of_warp, eight, i, sums);
+      add_up_blocks(block_sums, a, cluster, of_warp, eight, i, sums);
       finisher.finish(of_warp, eight, i, sums[0], sums[1]);
     }
     synchronize_cluster();  // all have read this block's
