@@ -352,7 +352,7 @@ constexpr int64_t kSecondGroup = 40;
 constexpr int64_t kBothGroups = kFirstGroup + kSecondGroup;
 
 std::vector<PartsOfRank> parts_of_ranks(size_t ranks) {
-  if (ranks == 2) return {{{{0, 31}, {0, 40}}}, {{{31, 44}, {0, 40, false}}}};
+  if (ranks == 2) return {{{{0, 32}, {0, 40}}}, {{{32, 43}, {0, 40, false}}}};
   return {{{{0, 31}, {0, 18}}}, {{{31, 4}, {18, 22}}}, {{{35, 40}, {18, 22, false}}}};
 }
 
