@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -163,6 +164,17 @@ void check_stage_count(int32_t stages, const RankLink* processes, size_t devices
       "), or a multiple");
 }
 
+// GPUs of a stage wait for each other within kernels. Where other ranks' do so on the same GPUs,
+// each might wait for one that has no room.
+void check_stage_devices(int32_t stages, const std::vector<std::string>& devices) {
+  if (stages == 1 || std::ssize(devices) == stages || devices.front() == "cpu") return;
+  const auto different = std::ssize(std::set(devices.begin(), devices.end()));
+  if (different == 1 || different == std::ssize(devices)) return;
+  throw UsageError("--pipeline " + std::to_string(stages) +
+                   ": stages of several GPUs each share none; name each GPU once, or as many as "
+                   "there are stages");
+}
+
 // What all ranks may hold: what those of the stage may that has least room, of the last rank of
 // each, which has no less than others.
 RunnerLimits limits_of_all(const ModelConfig& config, const RankPlace& own,
@@ -276,6 +288,7 @@ Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, i
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
   check_stage_count(stages, processes, names.size());
+  check_stage_devices(stages, names);
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
