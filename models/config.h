@@ -33,9 +33,6 @@ struct RankPlace {
   int32_t count = 1;  ///< of each stage
   int32_t stage = 0;
   int32_t stages = 1;
-  /// Backend::exchanges_within_mixers() of all of them: else each computes mixers whole whose ranks
-  /// would need sums of each other before the last product.
-  bool exchanges_within_mixers = true;
   bool operator==(const RankPlace&) const = default;
 };
 

@@ -223,8 +223,8 @@ class Engine:
     device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N"; or several that run
         the model together, "cuda:0,1".
     replicas: so many of the model, each with its part of the devices and of the requests.
-    pipeline: the model's layers in so many parts, one after the other, each on as many of the CPU
-        devices ("cpu,cpu").
+    pipeline: the model's layers in so many parts, one after the other, each on as many of the
+        devices ("cuda:0,1", "cpu,cpu").
     adapters: files of adapters beside the model (faststream-convert --adapter-for) by names that the
         setting "adapter" chooses them by; without it the first one is taken, with "" none.
     memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
