@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <iterator>
 #include <set>
 #include <utility>
 
+#include "support/bit_mask.h"
 #include "support/error.h"
 
 namespace faststream::rules {
@@ -19,16 +19,6 @@ constexpr size_t kFewTokens = 512;                // of a place: a list is less 
 
 [[noreturn]] void refuse_ambiguity() {
   throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
-}
-
-// How many bits there are, where a list of them is less.
-std::optional<size_t> count_few(std::span<const uint32_t> bits) {
-  size_t count = 0;
-  for (const uint32_t word : bits) {
-    if (word != 0) count += static_cast<size_t>(std::popcount(word));
-    if (count > kFewTokens) return std::nullopt;
-  }
-  return count;
 }
 
 }  // namespace
@@ -443,37 +433,26 @@ const Machine::Tokens& Machine::tokens_of(Place place) {
       place_infos_[static_cast<size_t>(place)].has_counts ? farthest_from_bounds(place) : place;
   if (alike != place) {
     const Tokens& same = tokens_of(alike);
-    for (size_t i = 0; i < same.bits.size(); ++i) tokens->bits[i] |= same.bits[i];
-    for (const int32_t token : same.few) {
-      tokens->bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
-    }
+    same.add_to(tokens->bits);
     tokens->leaving[TokenTrie::kText] = same.leaving[TokenTrie::kText];
     tokens->leaving[TokenTrie::kOthers] = same.leaving[TokenTrie::kOthers];
     // Long tokens of the place that is alike do not count: their bits are walked again.
     for (const TokenTrie::Entry& node : trie_.part(TokenTrie::kLong)) {
-      for (int32_t token = node.token; token >= 0; token = trie_.next_alike(token)) {
-        const auto t = static_cast<size_t>(token);
-        tokens->bits[t / 32] &= ~(1U << static_cast<uint32_t>(t % 32));
-      }
+      trie_.for_each_alike(node.token, [&](int32_t token) { clear_bit(tokens->bits, token); });
     }
     tokens->leaving[TokenTrie::kLong].clear();
     walk_part(TokenTrie::kLong);
   } else {
     walk_part(TokenTrie::kOthers);
     if (takes_any_text(state)) {
-      const std::span<const uint32_t> text = trie_.text_tokens();
-      for (size_t i = 0; i < text.size(); ++i) tokens->bits[i] |= text[i];
+      add_bits(tokens->bits, trie_.text_tokens());
     } else {
       walk_part(TokenTrie::kText);
     }
   }
-  if (const auto n_few = count_few(tokens->bits)) {
-    tokens->few.reserve(*n_few);
-    for (size_t i = 0; i < tokens->bits.size(); ++i) {
-      for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
-        tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));
-      }
-    }
+  if (const size_t n_bits = count_bits(tokens->bits); n_bits <= kFewTokens) {
+    tokens->few.reserve(n_bits);
+    for_each_bit(tokens->bits, [&](size_t t) { tokens->few.push_back(static_cast<int32_t>(t)); });
     tokens->bits = {};
   }
   token_bytes_ += (tokens->bits.size() + tokens->few.size()) * sizeof(uint32_t);
@@ -489,10 +468,7 @@ void Machine::mask(State state, std::span<uint32_t> bits) {
     const auto place = static_cast<Place>(pair[0]);
     const auto stack = static_cast<Stack>(pair[1]);
     const Tokens& tokens = tokens_of(place);
-    for (size_t w = 0; w < tokens.bits.size(); ++w) bits[w] |= tokens.bits[w];
-    for (const int32_t token : tokens.few) {
-      bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
-    }
+    tokens.add_to(bits);
     const State below = state_below(stack);
     if (below == kDead || !goes_on(below)) continue;
     for (int p = 0; p < TokenTrie::kParts; ++p) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/bit_mask.h"
 #include "text/rules/automaton.h"
 #include "text/rules/interner.h"
 #include "text/rules/token_trie.h"
@@ -96,6 +97,11 @@ class Machine {
     std::vector<int32_t> few;
     /// Nodes of the trie's parts with others below, at which the place's rule may end.
     std::vector<uint32_t> leaving[TokenTrie::kParts];
+
+    void add_to(std::span<uint32_t> mask) const {
+      add_bits(mask, bits);
+      for (const int32_t token : few) set_bit(mask, token);
+    }
   };
   struct PlaceInfo {
     bool may_end = false;

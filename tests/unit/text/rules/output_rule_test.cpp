@@ -1,5 +1,6 @@
 // Masks of compiled rules beside a matcher that tries everything.
 #include "text/rules/output_rule.h"
+#include "support/bit_mask.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ std::vector<std::string> allowed(const RuleMatcher& matcher,
   matcher.mask(bits);
   std::vector<std::string> found;
   for (size_t t = 0; t < tokens.size(); ++t) {
-    if ((bits[t / 32] >> t % 32 & 1U) != 0) found.push_back(tokens[t]);
+    if (has_bit(bits, t)) found.push_back(tokens[t]);
   }
   return found;
 }
