@@ -360,11 +360,11 @@ class AutomatonBuilder {
     const auto start_of = [this](const Automaton::CallEdge& edge) {
       return to_.rules_[static_cast<size_t>(edge.rule)].start;
     };
-    const ListsByState<int32_t> before(n_states, [&](const auto& task) {
+    const ListsByNumber<int32_t> before(n_states, [&](const auto& task) {
       for (const auto& [from, edge] : bytes_) task(edge.to, from);
       for (const auto& [from, edge] : moves_) task(edge.to, from);
     });
-    const ListsByState<uint32_t> calls_before(n_states, [&](const auto& task) {
+    const ListsByNumber<uint32_t> calls_before(n_states, [&](const auto& task) {
       for (uint32_t i = 0; i < calls_.size(); ++i) {
         task(start_of(calls_[i].second), i);
         task(calls_[i].second.to, i);
@@ -408,7 +408,7 @@ class AutomatonBuilder {
   template <class Edge>
   using Edges = std::vector<std::pair<int32_t, Edge>>;  // with the states that they begin at
   template <class Edge>
-  [[nodiscard]] ListsByState<Edge> by_state(const Edges<Edge>& edges) const {
+  [[nodiscard]] ListsByNumber<Edge> by_state(const Edges<Edge>& edges) const {
     return {to_.states_.size(), [&](const auto& task) {
               for (const auto& [from, edge] : edges) task(from, edge);
             }};
@@ -511,14 +511,16 @@ void Automaton::classify() {
       class_of_.at(byte) = static_cast<uint8_t>(part);
     }
   }
-  of_class_.assign(n_classes, 0);
-  for (size_t byte = class_of_.size(); byte-- > 0;) {
-    of_class_[class_of_.at(byte)] = static_cast<uint8_t>(byte);
-  }
+  n_classes_ = static_cast<int32_t>(n_classes);
+  bytes_of_classes_ = {n_classes, [this](const auto& task) {
+                         for (size_t byte = 0; byte < class_of_.size(); ++byte) {
+                           task(class_of_.at(byte), static_cast<uint8_t>(byte));
+                         }
+                       }};
   for (const ByteSet& set : sets_) {
     ByteSet& classes = class_sets_.emplace_back();
-    for (size_t c = 0; c < n_classes; ++c) {
-      if (set.has(of_class_[c])) classes.add(static_cast<uint8_t>(c));
+    for (int32_t c = 0; c < n_classes_; ++c) {
+      if (set.has(bytes_of_class(c).front())) classes.add(static_cast<uint8_t>(c));
     }
   }
 }

@@ -10,7 +10,7 @@
 
 #include "text/rules/byte_set.h"
 #include "text/rules/expression.h"
-#include "text/rules/lists_by_state.h"
+#include "text/rules/lists_by_number.h"
 
 namespace faststream::rules {
 
@@ -83,10 +83,11 @@ class Automaton {
   [[nodiscard]] std::span<const Loop> loops() const { return loops_; }
 
   /// Bytes that no edge tells apart are of one class.
-  [[nodiscard]] int32_t n_classes() const { return static_cast<int32_t>(of_class_.size()); }
+  [[nodiscard]] int32_t n_classes() const { return n_classes_; }
   [[nodiscard]] const std::array<uint8_t, 256>& class_of() const { return class_of_; }
-  /// A byte of each class.
-  [[nodiscard]] std::span<const uint8_t> of_class() const { return of_class_; }
+  [[nodiscard]] std::span<const uint8_t> bytes_of_class(int32_t byte_class) const {
+    return bytes_of_classes_.of(byte_class);
+  }
 
  private:
   friend class AutomatonBuilder;
@@ -94,15 +95,16 @@ class Automaton {
   void classify();
 
   std::vector<State> states_;
-  ListsByState<ByteEdge> bytes_;
-  ListsByState<CallEdge> calls_;
-  ListsByState<Move> moves_;
+  ListsByNumber<ByteEdge> bytes_;
+  ListsByNumber<CallEdge> calls_;
+  ListsByNumber<Move> moves_;
   std::vector<ByteSet> sets_;        // of bytes, each once
   std::vector<ByteSet> class_sets_;  // of their classes
   std::vector<Rule> rules_;
   std::vector<Loop> loops_;
   std::array<uint8_t, 256> class_of_ = {};
-  std::vector<uint8_t> of_class_;
+  int32_t n_classes_ = 0;
+  ListsByNumber<uint8_t> bytes_of_classes_;
 };
 
 }  // namespace faststream::rules

@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "text/rules/lists_by_state.h"
+#include "text/rules/lists_by_number.h"
 
 namespace faststream::rules {
 namespace {
@@ -16,7 +16,7 @@ int32_t add(int32_t n, const Graph::Edge& edge) {
   return n >= kInfinite ? kInfinite : n + (edge.begins ? 1 : 0);
 }
 
-using Edges = ListsByState<const Graph::Edge*>;
+using Edges = ListsByNumber<const Graph::Edge*>;
 
 // By the state at one of their ends.
 Edges edges_by(int32_t Graph::Edge::*end, const Graph& graph) {

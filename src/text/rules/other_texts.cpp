@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "text/rules/dfa.h"
-#include "text/rules/lists_by_state.h"
+#include "text/rules/lists_by_number.h"
 #include "text/rules/regex.h"
 
 namespace faststream::rules {
@@ -100,7 +100,7 @@ class OtherTexts {
   }
 
   const Graph& any_;  // character
-  ListsByState<const Graph::Edge*> from_;
+  ListsByNumber<const Graph::Edge*> from_;
   std::vector<Node> nodes_;
   Graph graph_;
   WorkBudget& budget_;

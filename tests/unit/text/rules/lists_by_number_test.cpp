@@ -1,4 +1,4 @@
-#include "text/rules/lists_by_state.h"
+#include "text/rules/lists_by_number.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 namespace faststream::rules {
 namespace {
 
-TEST(ListsByState, KeepsTheOrderWithinAState) {
+TEST(ListsByNumber, KeepsTheOrderWithinAState) {
   const std::vector<std::pair<int32_t, int>> given = {{2, 7}, {0, 1}, {2, 5}, {3, 9}, {0, 0}};
-  const ListsByState<int> lists(4, [&](const auto& task) {
+  const ListsByNumber<int> lists(4, [&](const auto& task) {
     for (const auto& [state, value] : given) task(state, value);
   });
   const auto of = [&](int32_t state) {
@@ -23,11 +23,11 @@ TEST(ListsByState, KeepsTheOrderWithinAState) {
   EXPECT_EQ(of(3), (std::vector<int>{9}));
 }
 
-TEST(ListsByState, MayHaveNoValues) {
-  const ListsByState<int> lists(2, [](const auto& /*task*/) {});
+TEST(ListsByNumber, MayHaveNoValues) {
+  const ListsByNumber<int> lists(2, [](const auto& /*task*/) {});
   EXPECT_TRUE(lists.of(0).empty());
   EXPECT_TRUE(lists.of(1).empty());
-  EXPECT_EQ(ListsByState<int>().bytes(), 0U);
+  EXPECT_EQ(ListsByNumber<int>().bytes(), 0U);
 }
 
 }  // namespace
