@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "kernels/mass_polynomial.h"
+#include "support/bit_mask.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -29,8 +30,7 @@ inline void require_rule(const SamplingRow& rule, int64_t vocab) {
     return e.token >= 0 && e.token < vocab;
   });
   const bool mask_fits =
-      rule.mask.empty() ||
-      (rule.n_candidates == 0 && rule.mask.size() == (static_cast<size_t>(vocab) + 31) / 32);
+      rule.mask.empty() || (rule.n_candidates == 0 && rule.mask.size() == mask_words(vocab));
   if (edits_fit && mask_fits && rule.n_logprobs <= kMaxLogprobs &&
       rule.n_candidates <= kMaxCandidates && vocab > 0 && vocab <= kMaxVocab) {
     return;
@@ -40,7 +40,7 @@ inline void require_rule(const SamplingRow& rule, int64_t vocab) {
 
 /// Whether a rule lets a token be drawn.
 inline bool may_draw(std::span<const uint32_t> mask, size_t token) {
-  return mask.empty() || (mask[token / 32] >> token % 32 & 1U) != 0;
+  return mask.empty() || has_bit(mask, token);
 }
 
 /// Larger for a larger logit, the same for equal ones (0 and -0 are).

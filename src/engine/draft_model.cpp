@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/ranks.h"
+#include "support/bit_mask.h"
 #include "support/error.h"
 
 namespace faststream {
@@ -117,7 +118,7 @@ void DraftModel::step(std::span<const NewTokens> inputs, std::span<const PageCop
 
 // A token for each draft from the step that was; those that go on are left.
 void DraftModel::draw(std::vector<Draft*>& drafts) {
-  const auto n_mask_words = static_cast<size_t>(model_.config.vocab + 31) / 32;
+  const auto n_mask_words = mask_words(model_.config.vocab);
   std::vector<SamplingRow> rules;
   for (const Draft* draft : drafts) {
     const SequenceGroup& group = *draft->task.group;

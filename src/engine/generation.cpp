@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/runner.h"
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "support/utf8.h"
 
@@ -282,20 +283,14 @@ void Generation::make_mask(const rules::RuleMatcher& matcher, bool is_first,
                            std::vector<uint32_t>& mask) const {
   mask.resize(matcher.words());
   matcher.mask(mask);
-  const auto word = [&mask](int32_t token) -> uint32_t& {
-    return mask[static_cast<size_t>(token) / 32];
-  };
-  const auto bit = [](int32_t token) { return 1U << static_cast<uint32_t>(token) % 32U; };
   const TokenizerConfig& config = tokenizer_->config();
   // The text would be without the space that its first token begins with.
   if (is_first && !config.keep_leading_space && begins_text(*rules_, *tokenizer_)) {
-    for (int32_t token = 0; token < tokenizer_->vocab_size(); ++token) {
-      if (tokenizer_->token_bytes(token).starts_with(' ')) word(token) &= ~bit(token);
-    }
+    rules_->rule->trie().for_each_with(' ', [&](int32_t token) { clear_bit(mask, token); });
   }
-  for (const int32_t token : rules_->end_tokens) word(token) &= ~bit(token);
+  for (const int32_t token : rules_->end_tokens) clear_bit(mask, token);
   if (matcher.complete()) {
-    for (const int32_t token : ending_tokens(*rules_, *tokenizer_)) word(token) |= bit(token);
+    for (const int32_t token : ending_tokens(*rules_, *tokenizer_)) set_bit(mask, token);
   }
   if (std::ranges::all_of(mask, [](uint32_t w) { return w == 0; })) {
     mask.clear();

@@ -1,21 +1,12 @@
 #include "engine/vocabulary_map.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <utility>
 
+#include "support/bit_mask.h"
+
 namespace faststream {
-namespace {
-
-constexpr size_t kWordBits = 32;
-
-bool has_bit(std::span<const uint32_t> mask, size_t n) {
-  return (mask[n / kWordBits] >> (n % kWordBits) & 1U) != 0;
-}
-
-}  // namespace
-
 // The choices of rows, with the rules that they are made by.
 class VocabularyMap::Mapped final : public Choices {
  public:
@@ -73,10 +64,9 @@ std::vector<LogitEdit> VocabularyMap::edits_of_rows(std::span<const LogitEdit> e
 
 std::vector<uint32_t> VocabularyMap::mask_of_rows(std::span<const uint32_t> mask) const {
   if (mask.empty()) return {};
-  std::vector<uint32_t> of_rows((tokens_.size() + kWordBits - 1) / kWordBits);
+  std::vector<uint32_t> of_rows(mask_words(tokens_.size()));
   for (size_t row = 0; row < tokens_.size(); ++row) {
-    if (!has_bit(mask, static_cast<size_t>(tokens_[row]))) continue;
-    of_rows[row / kWordBits] |= uint32_t{1} << (row % kWordBits);
+    if (has_bit(mask, tokens_[row])) set_bit(of_rows, row);
   }
   return of_rows;
 }
@@ -85,11 +75,10 @@ std::vector<uint32_t> VocabularyMap::mask_of_rows(std::span<const uint32_t> mask
 bool VocabularyMap::leave_a_row(std::span<const LogitEdit> edits,
                                 std::span<const uint32_t> mask) const {
   const auto is_forbidden = [&](const LogitEdit& edit) {
-    const bool is_in = mask.empty() || has_bit(mask, static_cast<size_t>(edit.token));
+    const bool is_in = mask.empty() || has_bit(mask, edit.token);
     return is_in && edit.bias == -std::numeric_limits<float>::infinity();
   };
-  size_t n_left = mask.empty() ? tokens_.size() : 0;
-  for (const uint32_t word : mask) n_left += static_cast<size_t>(std::popcount(word));
+  const size_t n_left = mask.empty() ? tokens_.size() : count_bits(mask);
   return n_left > static_cast<size_t>(std::ranges::count_if(edits, is_forbidden));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "fuzz/fuzz_target.h"
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "text/rules/grammar_text.h"
 #include "text/rules/json_schema.h"
@@ -34,7 +35,7 @@ void follow(RuleMatcher matcher, const std::vector<std::string>& tokens) {
     if (!goes_on && !matcher.complete()) std::abort();
     int32_t next = -1;
     for (size_t t = 0; t < tokens.size(); ++t) {
-      const bool allowed = (bits[t / 32] >> t % 32 & 1U) != 0;
+      const bool allowed = faststream::has_bit(bits, t);
       RuleMatcher other = matcher;
       if (other.accept(static_cast<int32_t>(t)) != allowed) std::abort();
       if (allowed) next = static_cast<int32_t>(t);

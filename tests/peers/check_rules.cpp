@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "text/rules/grammar_text.h"
 #include "text/rules/json_schema.h"
@@ -202,8 +203,7 @@ bool time_masks(RuleMatcher matcher, const std::vector<int32_t>& ids, nlohmann::
     matcher.mask(bits);
     times.push_back(microseconds() - begin);
     if (i == ids.size()) break;
-    const auto t = static_cast<size_t>(ids[i]);
-    const bool allowed = (bits[t / 32] >> t % 32 & 1U) != 0;
+    const bool allowed = faststream::has_bit(bits, ids[i]);
     if (allowed != matcher.accept(ids[i])) return false;
     if (!allowed) break;
   }

@@ -89,7 +89,7 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
   const auto element_bytes = kv.is_coded() ? 1 : static_cast<int64_t>(dtype_size(kv.dtype));
   // Where values are in the keys there is one head.
   const int64_t v_head_bytes = kv.values_in_keys ? kv.k_head_bytes() : kv.v_head_bytes();
-  std::vector<AttentionTask> tasks;
+  attention_tasks_.clear();
   for (const Block& block : split(batch, first, last, static_cast<int32_t>(out.cols / v_dim),
                                   kv.n_kv_heads, is_cross, pool_.size())) {
     AttentionTask task = attention_task(rule, block.first_head);
@@ -113,9 +113,9 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
     task.k_page_stride = kv.n_kv_heads * kv.k_head_bytes() / element_bytes;
     task.v_page_stride = kv.n_kv_heads * v_head_bytes / element_bytes;
-    tasks.push_back(task);
+    attention_tasks_.push_back(task);
   }
-  run(tasks);
+  run(attention_tasks_);
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionRule& rule, int64_t first_head) {

@@ -174,7 +174,7 @@ void CpuBackend::attend_plainly(const BatchView& batch, int32_t sequence, const 
       }
     });
 
-    std::vector<AttentionTask> tasks;
+    attention_tasks_.clear();
     for (int64_t end = tokens; end > 0; end -= std::min<int64_t>(kMaxAttentionRows, end)) {
       const int64_t first = end - std::min<int64_t>(kMaxAttentionRows, end);
       for (int64_t h = 0; h < n; ++h) {
@@ -197,10 +197,10 @@ void CpuBackend::attend_plainly(const BatchView& batch, int32_t sequence, const 
         task.pages = own_pages.data();
         task.k_page_stride = kPageTokens * dims.key();
         task.v_page_stride = kPageTokens * n * dims.value;
-        tasks.push_back(task);
+        attention_tasks_.push_back(task);
       }
     }
-    run(tasks);
+    run(attention_tasks_);
   }
 }
 

@@ -8,7 +8,6 @@
 
 #include "support/error.h"
 #include "text/rules/counted_graph.h"
-#include "text/rules/predecessors.h"
 
 namespace faststream::rules {
 
@@ -48,6 +47,10 @@ class AutomatonBuilder {
       const Automaton::Rule ends = to_.rules_[static_cast<size_t>(rule)];
       add(expr, ends.start, ends.final);
     }
+    trim();
+    to_.bytes_ = by_state(bytes_);
+    to_.calls_ = by_state(calls_);
+    to_.moves_ = by_state(moves_);
   }
 
  private:
@@ -62,13 +65,17 @@ class AutomatonBuilder {
   }
   Automaton::State& state(int32_t s) { return to_.states_[static_cast<size_t>(s)]; }
   void add_edge(int32_t from, int32_t set, int32_t to) {
-    if (++n_edges_ > kMaxAutomatonEdges) refuse_size(kMaxAutomatonEdges, " edges");
-    to_.bytes_.add(from, {set, to});
+    if (bytes_.size() >= kMaxAutomatonEdges) refuse_size(kMaxAutomatonEdges, " edges");
+    bytes_.emplace_back(from, Automaton::ByteEdge{set, to});
   }
   void add_edge(int32_t from, const ByteSet& bytes, int32_t to) {
     add_edge(from, number_of(bytes), to);
   }
-  void move(int32_t from, int32_t to) { to_.moves_.add(from, {.to = to}); }
+  void move(int32_t from, int32_t to) { add_move(from, {.to = to}); }
+  void add_move(int32_t from, const Automaton::Move& move) { moves_.emplace_back(from, move); }
+  void call(int32_t from, int32_t rule, int32_t to) {
+    calls_.emplace_back(from, Automaton::CallEdge{rule, to});
+  }
 
   int32_t number_of(const ByteSet& set) {
     const auto [found, is_new] = sets_.try_emplace(set, static_cast<int32_t>(to_.sets_.size()));
@@ -120,7 +127,7 @@ class AutomatonBuilder {
           move(from, start);
           return add(grammar_.rules[static_cast<size_t>(expr->rule)].expr, start, to);
         }
-        return to_.calls_.add(from, {expr->rule, to});
+        return call(from, expr->rule, to);
       case Node::Kind::graph:
         return expr->most == 0 ? add_graph(*expr->graph, from, to)
                                : add_counted_graph(expr, from, to);
@@ -171,8 +178,8 @@ class AutomatonBuilder {
     for (const int32_t n_left : left) {
       const Parts parts{add_state(), add_state(), add_state()};
       using Kind = Automaton::Move::Kind;
-      to_.moves_.add(parts.arrived, {parts.inside, Kind::within, loop, n_left});
-      to_.moves_.add(parts.inside, {parts.begin, Kind::again, loop});
+      add_move(parts.arrived, {parts.inside, Kind::within, loop, n_left});
+      add_move(parts.inside, {parts.begin, Kind::again, loop});
       states.push_back(parts);
     }
     loop_ = -1;
@@ -183,7 +190,7 @@ class AutomatonBuilder {
     }
     for (const int32_t i : graph.accepting) {
       const int32_t inside = states[static_cast<size_t>(i)].inside;
-      to_.moves_.add(inside, {to, Automaton::Move::Kind::leave, loop});
+      add_move(inside, {to, Automaton::Move::Kind::leave, loop});
       if (i == 0 && expr->least == 0) move(from, to);
     }
     move(from, states.front().begin);
@@ -230,7 +237,7 @@ class AutomatonBuilder {
   // Calls a rule of its own, since loops with counters do not nest.
   void outline(const Expr& expr, int32_t from, int32_t to) {
     const auto rule = static_cast<int32_t>(to_.rules_.size());
-    to_.calls_.add(from, {rule, to});
+    call(from, rule, to);
     const int32_t outer = std::exchange(loop_, -1);
     to_.rules_.push_back({.start = add_state(), .final = add_state(), .name = "a repetition"});
     loop_ = outer;
@@ -256,8 +263,8 @@ class AutomatonBuilder {
     add(part, body, end);
     loop_ = -1;
     move(from, body);
-    to_.moves_.add(end, {body, Automaton::Move::Kind::again, loop});
-    to_.moves_.add(end, {to, Automaton::Move::Kind::leave, loop});
+    add_move(end, {body, Automaton::Move::Kind::again, loop});
+    add_move(end, {to, Automaton::Move::Kind::leave, loop});
     if (least == 0) move(from, to);
   }
 
@@ -347,10 +354,72 @@ class AutomatonBuilder {
     }
   }
 
+  // Those from which a final state can be reached, as flags.
+  [[nodiscard]] std::vector<uint8_t> leading_states() const {
+    const size_t n_states = to_.states_.size();
+    const auto start_of = [this](const Automaton::CallEdge& edge) {
+      return to_.rules_[static_cast<size_t>(edge.rule)].start;
+    };
+    const ListsByNumber<int32_t> before(n_states, [&](const auto& task) {
+      for (const auto& [from, edge] : bytes_) task(edge.to, from);
+      for (const auto& [from, edge] : moves_) task(edge.to, from);
+    });
+    const ListsByNumber<uint32_t> calls_before(n_states, [&](const auto& task) {
+      for (uint32_t i = 0; i < calls_.size(); ++i) {
+        task(start_of(calls_[i].second), i);
+        task(calls_[i].second.to, i);
+      }
+    });
+    std::vector<uint8_t> n_open(calls_.size(), 2);  // of a call's ends that do not lead yet
+    std::vector<uint8_t> leads(n_states, 0);
+    std::vector<int32_t> found;
+    const auto note = [&](int32_t state) {
+      if (std::exchange(leads[static_cast<size_t>(state)], 1) == 0) found.push_back(state);
+    };
+    for (const Automaton::Rule& rule : to_.rules_) note(rule.final);
+    while (!found.empty()) {
+      const int32_t to = found.back();
+      found.pop_back();
+      for (const int32_t from : before.of(to)) note(from);
+      for (const uint32_t call : calls_before.of(to)) {
+        if (--n_open[call] == 0) note(calls_[call].first);
+      }
+    }
+    return leads;
+  }
+
+  // Takes away what leads to no end: edges to states from which no final state can be reached, and
+  // calls of rules that have no end.
+  void trim() {
+    const std::vector<uint8_t> leads = leading_states();
+    if (leads[static_cast<size_t>(to_.rules_.front().start)] == 0) {
+      throw Error("the rule of output is unsatisfiable: no text fits it");
+    }
+    if (std::ranges::find(leads, 0) == leads.end()) return;
+    const auto is_dead = [&](int32_t state) { return leads[static_cast<size_t>(state)] == 0; };
+    std::erase_if(bytes_, [&](const auto& each) { return is_dead(each.second.to); });
+    std::erase_if(moves_, [&](const auto& each) { return is_dead(each.second.to); });
+    std::erase_if(calls_, [&](const auto& each) {
+      const Automaton::CallEdge& call = each.second;
+      return is_dead(call.to) || is_dead(to_.rules_[static_cast<size_t>(call.rule)].start);
+    });
+  }
+
+  template <class Edge>
+  using Edges = std::vector<std::pair<int32_t, Edge>>;  // with the states that they begin at
+  template <class Edge>
+  [[nodiscard]] ListsByNumber<Edge> by_state(const Edges<Edge>& edges) const {
+    return {to_.states_.size(), [&](const auto& task) {
+              for (const auto& [from, edge] : edges) task(from, edge);
+            }};
+  }
+
   Automaton& to_;
   const Grammar& grammar_;
-  int32_t loop_ = -1;  // that is being made
-  size_t n_edges_ = 0;
+  Edges<Automaton::ByteEdge> bytes_;
+  Edges<Automaton::CallEdge> calls_;
+  Edges<Automaton::Move> moves_;
+  int32_t loop_ = -1;                          // that is being made
   std::unordered_map<ByteSet, int32_t> sets_;  // numbers
   std::array<int32_t, 256> byte_sets_ = {};    // of a byte alone; -1: none yet
   std::vector<Inlined> inlined_;
@@ -361,10 +430,6 @@ class AutomatonBuilder {
 
 Automaton::Automaton(const Grammar& grammar) {
   AutomatonBuilder(*this, grammar).build();
-  trim();
-  bytes_.sort(states_.size());
-  calls_.sort(states_.size());
-  moves_.sort(states_.size());
   refuse_left_recursion();
   classify();
 }
@@ -372,58 +437,6 @@ Automaton::Automaton(const Grammar& grammar) {
 size_t Automaton::bytes() const {
   return states_.size() * sizeof(State) + bytes_.bytes() + calls_.bytes() + moves_.bytes() +
          (sets_.size() + class_sets_.size()) * sizeof(ByteSet);
-}
-
-// Those from which a final state can be reached, as flags.
-std::vector<uint8_t> Automaton::leading_states() {
-  const auto start_of = [this](const CallEdge& edge) {
-    return static_cast<size_t>(rules_[static_cast<size_t>(edge.rule)].start);
-  };
-  const Predecessors before(states_.size(), [&](const auto& task) {
-    for (const auto& [from, edge] : bytes_.added()) task(from, static_cast<size_t>(edge.to));
-    for (const auto& [from, edge] : moves_.added()) task(from, static_cast<size_t>(edge.to));
-  });
-  const auto& calls = calls_.added();
-  const Predecessors calls_before(states_.size(), [&](const auto& task) {
-    for (size_t i = 0; i < calls.size(); ++i) {
-      task(static_cast<int32_t>(i), start_of(calls[i].second));
-      task(static_cast<int32_t>(i), static_cast<size_t>(calls[i].second.to));
-    }
-  });
-  std::vector<uint8_t> n_open(calls.size(), 2);  // of a call's ends that do not lead yet
-  std::vector<uint8_t> leads(states_.size(), 0);
-  std::vector<int32_t> found;
-  const auto note = [&](int32_t state) {
-    if (std::exchange(leads[static_cast<size_t>(state)], 1) == 0) found.push_back(state);
-  };
-  for (const Rule& rule : rules_) note(rule.final);
-  while (!found.empty()) {
-    const auto to = static_cast<size_t>(found.back());
-    found.pop_back();
-    for (const int32_t from : before.of(to)) note(from);
-    for (const int32_t call : calls_before.of(to)) {
-      const auto c = static_cast<size_t>(call);
-      if (--n_open[c] == 0) note(calls[c].first);
-    }
-  }
-  return leads;
-}
-
-// Takes away what leads to no end: edges to states from which no final state can be reached, and
-// calls of rules that have no end.
-void Automaton::trim() {
-  const std::vector<uint8_t> leads = leading_states();
-  if (leads[static_cast<size_t>(rules_.front().start)] == 0) {
-    throw Error("the rule of output is unsatisfiable: no text fits it");
-  }
-  if (std::ranges::find(leads, 0) == leads.end()) return;
-  const auto is_dead = [&](int32_t state) { return leads[static_cast<size_t>(state)] == 0; };
-  std::erase_if(bytes_.added(), [&](const auto& each) { return is_dead(each.second.to); });
-  std::erase_if(moves_.added(), [&](const auto& each) { return is_dead(each.second.to); });
-  std::erase_if(calls_.added(), [&](const auto& each) {
-    const CallEdge& call = each.second;
-    return is_dead(call.to) || is_dead(rules_[static_cast<size_t>(call.rule)].start);
-  });
 }
 
 // Of each rule the rules that it can call before its first byte: none is to reach itself.
@@ -498,14 +511,16 @@ void Automaton::classify() {
       class_of_.at(byte) = static_cast<uint8_t>(part);
     }
   }
-  of_class_.assign(n_classes, 0);
-  for (size_t byte = class_of_.size(); byte-- > 0;) {
-    of_class_[class_of_.at(byte)] = static_cast<uint8_t>(byte);
-  }
+  n_classes_ = static_cast<int32_t>(n_classes);
+  bytes_of_classes_ = {n_classes, [this](const auto& task) {
+                         for (size_t byte = 0; byte < class_of_.size(); ++byte) {
+                           task(class_of_.at(byte), static_cast<uint8_t>(byte));
+                         }
+                       }};
   for (const ByteSet& set : sets_) {
     ByteSet& classes = class_sets_.emplace_back();
-    for (size_t c = 0; c < n_classes; ++c) {
-      if (set.has(of_class_[c])) classes.add(static_cast<uint8_t>(c));
+    for (int32_t c = 0; c < n_classes_; ++c) {
+      if (set.has(bytes_of_class(c).front())) classes.add(static_cast<uint8_t>(c));
     }
   }
 }

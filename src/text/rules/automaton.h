@@ -4,14 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "text/rules/byte_set.h"
 #include "text/rules/expression.h"
+#include "text/rules/lists_by_number.h"
 
 namespace faststream::rules {
 
@@ -19,42 +18,6 @@ namespace faststream::rules {
 constexpr size_t kMaxAutomatonStates = size_t{1} << 21U;
 /// Likewise edges by bytes.
 constexpr size_t kMaxAutomatonEdges = size_t{1} << 22U;
-
-/// Edges by the state that they begin at.
-template <class Edge>
-class EdgesByState {
- public:
-  using Added = std::pair<int32_t, Edge>;
-
-  void add(int32_t from, const Edge& edge) { added_.emplace_back(from, edge); }
-  /// Those that are not sorted yet.
-  [[nodiscard]] std::vector<Added>& added() { return added_; }
-  /// Once all were added. Those of a state stay in their order.
-  void sort(size_t n_states) {
-    starts_.assign(n_states + 1, 0);
-    for (const Added& each : added_) ++starts_[static_cast<size_t>(each.first)];
-    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
-    edges_.resize(added_.size());
-    for (size_t i = added_.size(); i-- > 0;) {
-      edges_[--starts_[static_cast<size_t>(added_[i].first)]] = added_[i].second;
-    }
-    added_ = {};
-  }
-  [[nodiscard]] std::span<const Edge> all() const { return edges_; }
-  [[nodiscard]] std::span<const Edge> of(int32_t state) const {
-    const auto s = static_cast<size_t>(state);
-    return std::span(edges_).subspan(starts_[s], starts_[s + 1] - starts_[s]);
-  }
-  /// Of memory.
-  [[nodiscard]] size_t bytes() const {
-    return edges_.size() * sizeof(Edge) + starts_.size() * sizeof(uint32_t);
-  }
-
- private:
-  std::vector<Added> added_;
-  std::vector<Edge> edges_;
-  std::vector<uint32_t> starts_;  // by state
-};
 
 /// One nondeterministic automaton a rule (Thompson's construction, doi:10.1145/363347.363387), all
 /// in one space of states. A repetition of many times is a loop with a counter: each state of its
@@ -120,28 +83,28 @@ class Automaton {
   [[nodiscard]] std::span<const Loop> loops() const { return loops_; }
 
   /// Bytes that no edge tells apart are of one class.
-  [[nodiscard]] int32_t n_classes() const { return static_cast<int32_t>(of_class_.size()); }
+  [[nodiscard]] int32_t n_classes() const { return n_classes_; }
   [[nodiscard]] const std::array<uint8_t, 256>& class_of() const { return class_of_; }
-  /// A byte of each class.
-  [[nodiscard]] std::span<const uint8_t> of_class() const { return of_class_; }
+  [[nodiscard]] std::span<const uint8_t> bytes_of_class(int32_t byte_class) const {
+    return bytes_of_classes_.of(byte_class);
+  }
 
  private:
   friend class AutomatonBuilder;
-  [[nodiscard]] std::vector<uint8_t> leading_states();
-  void trim();
   void refuse_left_recursion() const;
   void classify();
 
   std::vector<State> states_;
-  EdgesByState<ByteEdge> bytes_;
-  EdgesByState<CallEdge> calls_;
-  EdgesByState<Move> moves_;
+  ListsByNumber<ByteEdge> bytes_;
+  ListsByNumber<CallEdge> calls_;
+  ListsByNumber<Move> moves_;
   std::vector<ByteSet> sets_;        // of bytes, each once
   std::vector<ByteSet> class_sets_;  // of their classes
   std::vector<Rule> rules_;
   std::vector<Loop> loops_;
   std::array<uint8_t, 256> class_of_ = {};
-  std::vector<uint8_t> of_class_;
+  int32_t n_classes_ = 0;
+  ListsByNumber<uint8_t> bytes_of_classes_;
 };
 
 }  // namespace faststream::rules

@@ -35,6 +35,19 @@ class ByteSet {
     return (words_[0] | words_[1] | words_[2] | words_[3]) == 0;
   }
 
+  /// Of a set that is not empty.
+  [[nodiscard]] constexpr uint8_t first() const {
+    size_t w = 0;
+    while (words_[w] == 0) ++w;
+    return static_cast<uint8_t>(64 * w + static_cast<size_t>(std::countr_zero(words_[w])));
+  }
+  /// Likewise.
+  [[nodiscard]] constexpr uint8_t last() const {
+    size_t w = words_.size() - 1;
+    while (words_[w] == 0) --w;
+    return static_cast<uint8_t>(64 * w + 63 - static_cast<size_t>(std::countl_zero(words_[w])));
+  }
+
   /// Calls task(byte) for each in their order.
   template <class Task>
   constexpr void for_each(const Task& task) const {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "text/rules/lists_by_number.h"
+
 namespace faststream::rules {
 namespace {
 
@@ -14,21 +16,14 @@ int32_t add(int32_t n, const Graph::Edge& edge) {
   return n >= kInfinite ? kInfinite : n + (edge.begins ? 1 : 0);
 }
 
-// Edges by the state at one of their ends.
-class Edges {
- public:
-  Edges(const Graph& graph, int32_t Graph::Edge::*end) : of_(static_cast<size_t>(graph.n_states)) {
-    for (const Graph::Edge& edge : graph.edges) {
-      of_[static_cast<size_t>(edge.*end)].push_back(&edge);
-    }
-  }
-  [[nodiscard]] const std::vector<const Graph::Edge*>& of(int32_t state) const {
-    return of_[static_cast<size_t>(state)];
-  }
+using Edges = ListsByNumber<const Graph::Edge*>;
 
- private:
-  std::vector<std::vector<const Graph::Edge*>> of_;
-};
+// By the state at one of their ends.
+Edges edges_by(int32_t Graph::Edge::*end, const Graph& graph) {
+  return {static_cast<size_t>(graph.n_states), [&](const auto& task) {
+            for (const Graph::Edge& edge : graph.edges) task(edge.*end, &edge);
+          }};
+}
 
 // The fewest characters between each state and some of `ends`, along edges by their `far` end.
 std::vector<int32_t> fewest(const Edges& edges, int32_t Graph::Edge::*far,
@@ -83,8 +78,8 @@ std::vector<int32_t> longest(const Graph& graph, const Edges& from, const Edges&
 }  // namespace
 
 std::optional<std::vector<int32_t>> characters_left(const Graph& graph, int32_t least) {
-  const Edges from(graph, &Graph::Edge::from);
-  const Edges to(graph, &Graph::Edge::to);
+  const Edges from = edges_by(&Graph::Edge::from, graph);
+  const Edges to = edges_by(&Graph::Edge::to, graph);
   std::vector<int32_t> left = fewest(to, &Graph::Edge::from, graph.accepting, graph.n_states);
   const std::vector<int32_t> most = longest(graph, from, to);
   const std::vector<int32_t> before = fewest(from, &Graph::Edge::to, {0}, graph.n_states);

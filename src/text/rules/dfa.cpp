@@ -9,8 +9,8 @@
 #include "support/error.h"
 #include "text/rules/automaton.h"
 #include "text/rules/json_escapes.h"
+#include "text/rules/lists_by_number.h"
 #include "text/rules/machine.h"
-#include "text/rules/predecessors.h"
 #include "text/rules/token_trie.h"
 
 namespace faststream::rules {
@@ -53,9 +53,10 @@ Dfa::Dfa(const Expr& expr, WorkBudget& budget) {
   for (size_t s = 0; s < states.size(); ++s) {
     if (s > kMaxDfaStates || machine.states_length() > kMostMeanings) refuse_dfa_size();
     accepting_.push_back(machine.is_complete(states[s]));
-    for (size_t c = 0; c < n_classes_; ++c) {
+    for (int32_t c = 0; c < automaton.n_classes(); ++c) {
       const size_t before = machine.work();
-      next_.push_back(s == 0 ? 0 : number(machine.next(states[s], automaton.of_class()[c])));
+      const uint8_t byte = automaton.bytes_of_class(c).front();
+      next_.push_back(s == 0 ? 0 : number(machine.next(states[s], byte)));
       budget.spend(1 + machine.work() - before);
     }
   }
@@ -68,25 +69,25 @@ bool Dfa::accepts(std::string_view text) const {
 }
 
 std::vector<bool> Dfa::live() const {
-  const Predecessors before(size(), [this](const auto& task) {
+  const ListsByNumber<int32_t> before(size(), [this](const auto& task) {
     for (size_t i = 0; i < next_.size(); ++i) {
       const bool is_again = i % n_classes_ != 0 && next_[i] == next_[i - 1];  // as most are
       if (is_again || next_[i] == 0) continue;
-      task(static_cast<int32_t>(i / n_classes_), static_cast<size_t>(next_[i]));
+      task(next_[i], static_cast<int32_t>(i / n_classes_));
     }
   });
   std::vector<bool> live = accepting_;
-  std::vector<size_t> found;
+  std::vector<int32_t> found;
   for (size_t s = 0; s < size(); ++s) {
-    if (live[s]) found.push_back(s);
+    if (live[s]) found.push_back(static_cast<int32_t>(s));
   }
   while (!found.empty()) {
-    const size_t state = found.back();
+    const int32_t state = found.back();
     found.pop_back();
     for (const int32_t s : before.of(state)) {
       if (live[static_cast<size_t>(s)]) continue;
       live[static_cast<size_t>(s)] = true;
-      found.push_back(static_cast<size_t>(s));
+      found.push_back(s);
     }
   }
   return live;

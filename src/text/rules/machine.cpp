@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <iterator>
 #include <set>
 #include <utility>
 
+#include "support/bit_mask.h"
 #include "support/error.h"
 
 namespace faststream::rules {
@@ -15,20 +15,9 @@ namespace {
 constexpr size_t kMaxMeanings = 5000;             // of a text: places and stacks of a state
 constexpr size_t kMaxItems = 100000;              // of a place
 constexpr size_t kMaxBytes = size_t{256} << 20U;  // of a machine, about
-constexpr size_t kFewTokens = 512;                // of a place: a list is less than bits
 
 [[noreturn]] void refuse_ambiguity() {
   throw Error("the rule of output is too ambiguous: the text so far can mean too much at once");
-}
-
-// How many bits there are, where a list of them is less.
-std::optional<size_t> count_few(std::span<const uint32_t> bits) {
-  size_t count = 0;
-  for (const uint32_t word : bits) {
-    if (word != 0) count += static_cast<size_t>(std::popcount(word));
-    if (count > kFewTokens) return std::nullopt;
-  }
-  return count;
 }
 
 }  // namespace
@@ -36,14 +25,13 @@ std::optional<size_t> count_few(std::span<const uint32_t> bits) {
 Machine::Machine(const Automaton& automaton, const TokenTrie& trie)
     : automaton_(automaton),
       trie_(trie),
-      n_classes_(automaton.n_classes()),
       class_of_(automaton.class_of().data()),
       seen_(automaton.states().size(), 0) {
   path_.resize(trie.depth() + 1);
   // What most texts need, instead of growing to it.
   constexpr size_t kUsualStates = 256;
-  moves_.reserve(kUsualStates * static_cast<size_t>(n_classes_));
-  place_moves_.reserve(kUsualStates * static_cast<size_t>(n_classes_));
+  moves_.reserve(kUsualStates);
+  place_moves_.reserve(kUsualStates);
   place_infos_.reserve(kUsualStates);
   constexpr std::array<uint32_t, 2> kNoFrame = {~0U, 0};
   constexpr std::array<uint32_t, 2> kNoOtherFrame = {~0U, 1};
@@ -119,13 +107,19 @@ Machine::Place Machine::make_place(std::span<const Item> from) {
     list_.push_back(static_cast<uint32_t>(item.state));
     list_.push_back(static_cast<uint32_t>(item.count));
   }
-  const auto [id, is_new_place] = places_.intern(list_);
-  if (is_new_place) {
+  return add_place(list_, classes, has_counts);
+}
+
+// The place of a list, as places_ has it.
+Machine::Place Machine::add_place(std::span<const uint32_t> list, const ByteSet& classes,
+                                  bool has_counts) {
+  const auto [id, is_new] = places_.intern(list);
+  if (is_new) {
     PlaceInfo& info = place_infos_.emplace_back();
-    info.may_end = may_end;
+    info.may_end = list.front() != 0;
     info.classes = classes;
     info.has_counts = has_counts;
-    place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
+    place_moves_.add_row(classes);
   }
   return id;
 }
@@ -141,8 +135,8 @@ std::vector<Machine::Item> Machine::items_of(Place place) const {
   return items;
 }
 
-Machine::Place Machine::place_after(Place place, int32_t byte_class) {
-  const int32_t known = place_moves_[index(place, byte_class)];
+Machine::Place Machine::place_after(Place place, uint8_t byte_class) {
+  const int32_t known = place_moves_.at(place, byte_class);
   if (known != kUnknown) return known;
   targets_.clear();
   const std::span<const uint32_t> items = places_[place];
@@ -151,12 +145,13 @@ Machine::Place Machine::place_after(Place place, int32_t byte_class) {
     const std::span<const Automaton::ByteEdge> edges = automaton_.bytes_from(from.state);
     work_ += edges.size();
     for (const Automaton::ByteEdge& edge : edges) {
-      if (!automaton_.classes_of(edge).has(static_cast<uint8_t>(byte_class))) continue;
+      if (!automaton_.classes_of(edge).has(byte_class)) continue;
       targets_.push_back({edge.to, from.count});
     }
   }
   const Place after = targets_.empty() ? kNone : make_place(targets_);
-  return place_moves_[index(place, byte_class)] = after;
+  place_moves_.set(place, byte_class, after);
+  return after;
 }
 
 const std::vector<Machine::Call>& Machine::calls_of(Place place) {
@@ -265,12 +260,11 @@ Machine::State Machine::intern_state(std::span<const uint32_t> list) {
   if (!is_new) return id;
   ByteSet classes;
   for (size_t i = 1; i < list.size(); i += 2) classes.add(place_infos_[list[i]].classes);
-  moves_.resize(moves_.size() + static_cast<size_t>(n_classes_), kDead);
-  classes.for_each([&, state = id](uint8_t c) { moves_[index(state, c)] = kUnknown; });
+  moves_.add_row(classes);
   return id;
 }
 
-Machine::State Machine::make_move(State state, int32_t byte_class) {
+Machine::State Machine::make_move(State state, uint8_t byte_class) {
   reach_nothing();
   const std::span<const uint32_t> list = states_[state];  // no state is made in the loop
   for (size_t i = 1; i < list.size(); i += 2) {
@@ -278,7 +272,8 @@ Machine::State Machine::make_move(State state, int32_t byte_class) {
     if (after >= 0) reach(after, static_cast<Stack>(list[i + 1]));
   }
   const State to = reached_.empty() ? kDead : take_reached();
-  return moves_[index(state, byte_class)] = to;
+  moves_.set(state, byte_class, to);
+  return to;
 }
 
 // Where a text goes on once the place on top of a stack has ended.
@@ -323,16 +318,7 @@ Machine::Place Machine::farthest_from_bounds(Place place) {
     list.push_back(static_cast<uint32_t>(item.state));
     list.push_back(static_cast<uint32_t>(item.count));
   }
-  const auto [id, is_new] = places_.intern(list);
-  if (is_new) {
-    PlaceInfo info;
-    info.may_end = before.may_end;
-    info.classes = before.classes;
-    info.has_counts = true;
-    place_infos_.push_back(std::move(info));
-    place_moves_.resize(place_moves_.size() + static_cast<size_t>(n_classes_), kUnknown);
-  }
-  return id;
+  return add_place(list, ByteSet(before.classes), true);
 }
 
 // Whether every short text that a JSON string has as it is, of whole characters, goes on from here.
@@ -402,11 +388,12 @@ bool Machine::takes_any_text(State state) {
 }
 
 // Walks the nodes from `first` to `last`, which are below one of one depth less, from a state.
+// Calls visit(node, state) for those that the state goes on to.
+template <class Visit>
 void Machine::walk(State state, std::span<const TokenTrie::Entry> nodes, size_t first, size_t last,
-                   std::span<uint32_t> bits, std::vector<uint32_t>* leaving) {
+                   const Visit& visit) {
   if (first >= last) return;
-  const size_t top = nodes[first].depth;
-  path_[top] = state;
+  path_[nodes[first].depth] = state;
   for (size_t i = first; i < last;) {
     const TokenTrie::Entry& node = nodes[i];
     const State to = next(path_[node.depth], node.byte);
@@ -415,72 +402,62 @@ void Machine::walk(State state, std::span<const TokenTrie::Entry> nodes, size_t 
       continue;
     }
     path_[node.depth + size_t{1}] = to;
-    if (node.token >= 0) trie_.add(node.token, bits);
-    if (leaving != nullptr && node.end > i + 1 && (flags(to) & kLeft) != 0) {
-      leaving->push_back(static_cast<uint32_t>(i));
-    }
+    visit(i, to);
     ++i;
   }
 }
 
-const Machine::Tokens& Machine::tokens_of(Place place) {
-  if (const auto& known = place_infos_[static_cast<size_t>(place)].tokens) return *known;
-  auto tokens = std::make_unique<Tokens>();
-  tokens->bits.assign(trie_.words(), 0);
+// The tokens of some of the trie's parts that go on from a place.
+std::shared_ptr<const Machine::Tokens> Machine::walk_parts(
+    Place place, std::initializer_list<TokenTrie::Part> parts) {
+  auto tokens = std::make_shared<Tokens>(trie_.words());
   const std::array<uint32_t, 3> alone = {0, static_cast<uint32_t>(place), kOpen};
   const State state = intern_state(alone);
-  const auto walk_part = [&](TokenTrie::Part part) {
+  const ByteSet classes = place_infos_[static_cast<size_t>(place)].classes;
+  for (const TokenTrie::Part part : parts) {
+    if (part == TokenTrie::kText && takes_any_text(state)) {
+      tokens->set.add(trie_.text_tokens());
+      continue;
+    }
+    const auto nodes = trie_.part(part);
     const auto starts = trie_.starts(part);
-    for (size_t byte = 0; byte < 256; ++byte) {
-      if (starts[byte] == starts[byte + 1]) continue;
-      if (next(state, static_cast<uint8_t>(byte)) == kDead) continue;
-      walk(state, trie_.part(part), starts[byte], starts[byte + 1], tokens->bits,
-           &tokens->leaving[part]);
-    }
-  };
-  walk_part(TokenTrie::kLong);
-  const Place alike =
-      place_infos_[static_cast<size_t>(place)].has_counts ? farthest_from_bounds(place) : place;
-  if (alike != place) {
-    const Tokens& same = tokens_of(alike);
-    for (size_t i = 0; i < same.bits.size(); ++i) tokens->bits[i] |= same.bits[i];
-    for (const int32_t token : same.few) {
-      tokens->bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
-    }
-    tokens->leaving[TokenTrie::kText] = same.leaving[TokenTrie::kText];
-    tokens->leaving[TokenTrie::kOthers] = same.leaving[TokenTrie::kOthers];
-    // Long tokens of the place that is alike do not count: their bits are walked again.
-    for (const TokenTrie::Entry& node : trie_.part(TokenTrie::kLong)) {
-      for (int32_t token = node.token; token >= 0; token = trie_.next_alike(token)) {
-        const auto t = static_cast<size_t>(token);
-        tokens->bits[t / 32] &= ~(1U << static_cast<uint32_t>(t % 32));
+    const auto visit = [&](size_t i, State to) {
+      const TokenTrie::Entry& node = nodes[i];
+      trie_.for_each_alike(node.token, [&](int32_t token) { tokens->set.add(token); });
+      if (node.end > i + 1 && (flags(to) & kLeft) != 0) {
+        tokens->leaving[part].push_back(static_cast<uint32_t>(i));
       }
-    }
-    tokens->leaving[TokenTrie::kLong].clear();
-    walk_part(TokenTrie::kLong);
-  } else {
-    walk_part(TokenTrie::kOthers);
-    if (takes_any_text(state)) {
-      const std::span<const uint32_t> text = trie_.text_tokens();
-      for (size_t i = 0; i < text.size(); ++i) tokens->bits[i] |= text[i];
-    } else {
-      walk_part(TokenTrie::kText);
-    }
-  }
-  if (const auto n_few = count_few(tokens->bits)) {
-    tokens->few.reserve(*n_few);
-    for (size_t i = 0; i < tokens->bits.size(); ++i) {
-      for (uint32_t word = tokens->bits[i]; word != 0; word &= word - 1) {
-        tokens->few.push_back(static_cast<int32_t>(32 * i) + std::countr_zero(word));
+    };
+    classes.for_each([&](uint8_t byte_class) {
+      for (const uint8_t byte : automaton_.bytes_of_class(byte_class)) {
+        walk(state, nodes, starts[byte], starts[byte + size_t{1}], visit);
       }
-    }
-    tokens->bits = {};
+    });
   }
-  token_bytes_ += (tokens->bits.size() + tokens->few.size()) * sizeof(uint32_t);
-  for (const auto& nodes : tokens->leaving) token_bytes_ += nodes.size() * sizeof(uint32_t);
-  auto& kept = place_infos_[static_cast<size_t>(place)].tokens;
-  kept = std::move(tokens);
-  return *kept;
+  token_bytes_ += tokens->set.bytes();
+  for (const auto& left : tokens->leaving) token_bytes_ += left.size() * sizeof(uint32_t);
+  return tokens;
+}
+
+void Machine::find_tokens(Place place) {
+  using enum TokenTrie::Part;
+  const auto info = [this](Place p) -> PlaceInfo& { return place_infos_[static_cast<size_t>(p)]; };
+  if (!info(place).has_counts) {
+    if (info(place).tokens == nullptr) {
+      auto tokens = walk_parts(place, {kOthers, kText, kLong});
+      info(place).tokens = std::move(tokens);
+    }
+    return;
+  }
+  if (info(place).long_tokens != nullptr) return;
+  const Place alike = farthest_from_bounds(place);
+  if (info(alike).tokens == nullptr) {
+    auto tokens = walk_parts(alike, {kOthers, kText});
+    info(alike).tokens = std::move(tokens);
+  }
+  auto long_tokens = walk_parts(place, {kLong});
+  info(place).tokens = info(alike).tokens;
+  info(place).long_tokens = std::move(long_tokens);
 }
 
 void Machine::mask(State state, std::span<uint32_t> bits) {
@@ -488,17 +465,19 @@ void Machine::mask(State state, std::span<uint32_t> bits) {
     const std::span<const uint32_t> pair = states_[state].subspan(i, 2);
     const auto place = static_cast<Place>(pair[0]);
     const auto stack = static_cast<Stack>(pair[1]);
-    const Tokens& tokens = tokens_of(place);
-    for (size_t w = 0; w < tokens.bits.size(); ++w) bits[w] |= tokens.bits[w];
-    for (const int32_t token : tokens.few) {
-      bits[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
-    }
+    find_tokens(place);
     const State below = state_below(stack);
-    if (below == kDead || !goes_on(below)) continue;
-    for (int p = 0; p < TokenTrie::kParts; ++p) {
-      const auto nodes = trie_.part(static_cast<TokenTrie::Part>(p));
-      for (const uint32_t node : tokens.leaving[p]) {
-        walk(below, nodes, node + size_t{1}, nodes[node].end, bits, nullptr);
+    const bool goes_on_below = below != kDead && goes_on(below);
+    const PlaceInfo& info = place_infos_[static_cast<size_t>(place)];
+    for (const Tokens* tokens : {info.tokens.get(), info.long_tokens.get()}) {
+      if (tokens == nullptr) continue;
+      tokens->set.add_to(bits);
+      for (int p = 0; p < TokenTrie::kParts && goes_on_below; ++p) {
+        const auto nodes = trie_.part(static_cast<TokenTrie::Part>(p));
+        const auto visit = [&](size_t n, State) { trie_.add(nodes[n].token, bits); };
+        for (const uint32_t node : tokens->leaving[p]) {
+          walk(below, nodes, node + size_t{1}, nodes[node].end, visit);
+        }
       }
     }
   }
@@ -507,18 +486,19 @@ void Machine::mask(State state, std::span<uint32_t> bits) {
 std::optional<uint8_t> Machine::only_byte(State state) {
   if (is_complete(state)) return std::nullopt;
   std::optional<uint8_t> only;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (next(state, static_cast<uint8_t>(byte)) == kDead) continue;
-    if (only) return std::nullopt;
-    only = static_cast<uint8_t>(byte);
-  }
+  moves_.for_each_class(state, [&](uint8_t byte_class) {
+    const std::span<const uint8_t> bytes = automaton_.bytes_of_class(byte_class);
+    if (next(state, bytes.front()) == kDead) return true;
+    const bool is_first = !only && bytes.size() == 1;
+    only = is_first ? std::optional(bytes.front()) : std::nullopt;
+    return is_first;
+  });
   return only;
 }
 
 size_t Machine::bytes() const {
-  return token_bytes_ + places_.bytes() + stacks_.bytes() + states_.bytes() +
-         (moves_.size() + place_moves_.size()) * sizeof(int32_t) +
-         place_infos_.size() * sizeof(PlaceInfo);
+  return token_bytes_ + places_.bytes() + stacks_.bytes() + states_.bytes() + moves_.bytes() +
+         place_moves_.bytes() + place_infos_.size() * sizeof(PlaceInfo);
 }
 
 bool Machine::is_full() const { return bytes() > kMaxBytes; }

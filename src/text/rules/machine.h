@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,8 @@
 
 #include "text/rules/automaton.h"
 #include "text/rules/interner.h"
+#include "text/rules/move_table.h"
+#include "text/rules/token_set.h"
 #include "text/rules/token_trie.h"
 
 namespace faststream::rules {
@@ -39,7 +42,7 @@ class Machine {
   [[nodiscard]] State start() const { return start_; }
   /// Throws Error where the text can mean too much at once.
   State next(State state, uint8_t byte) {
-    const int32_t to = moves_[index(state, class_of_[byte])];
+    const int32_t to = moves_.at(state, class_of_[byte]);
     return to >= 0 ? to : make_move(state, class_of_[byte]);
   }
   State next(State state, std::string_view text) {
@@ -71,7 +74,7 @@ class Machine {
  private:
   using Place = int32_t;
   using Stack = int32_t;
-  static constexpr int32_t kUnknown = -1;
+  static constexpr int32_t kUnknown = MoveTable::kUnknown;
   static constexpr int32_t kNone = -2;
   // Stacks of no place: the text's end, and an end at which a walk from a place alone stops.
   static constexpr Stack kEnd = 0;
@@ -92,8 +95,8 @@ class Machine {
   };
   /// Tokens that go on from a place, with any stack.
   struct Tokens {
-    std::vector<uint32_t> bits;  // of many
-    std::vector<int32_t> few;
+    explicit Tokens(size_t words) : set(words) {}
+    TokenSet set;
     /// Nodes of the trie's parts with others below, at which the place's rule may end.
     std::vector<uint32_t> leaving[TokenTrie::kParts];
   };
@@ -103,17 +106,14 @@ class Machine {
     bool has_counts = false;
     bool knows_calls = false;
     std::vector<Call> calls;
-    std::unique_ptr<Tokens> tokens;
+    std::shared_ptr<const Tokens> tokens;       ///< where there are counts, short ones alone
+    std::shared_ptr<const Tokens> long_tokens;  ///< then
   };
   struct Frame {
     Place then = 0;
     Stack below = 0;
   };
 
-  [[nodiscard]] size_t index(int32_t row, int32_t byte_class) const {
-    return static_cast<size_t>(row) * static_cast<size_t>(n_classes_) +
-           static_cast<size_t>(byte_class);
-  }
   [[nodiscard]] uint32_t flags(State state) const { return states_[state][0]; }
   [[nodiscard]] size_t n_items(Place place) const { return places_[place].size() / 2; }
   [[nodiscard]] Item item(Place place, size_t index) const {
@@ -123,7 +123,7 @@ class Machine {
   [[nodiscard]] std::vector<Item> items_of(Place place) const;
   Place make_place(std::span<const Item> from);
   Place make_start(const Automaton::Rule& rule);
-  Place place_after(Place place, int32_t byte_class);
+  Place place_after(Place place, uint8_t byte_class);
   const std::vector<Call>& calls_of(Place place);
   Place farthest_from_bounds(Place place);
   Stack push(Place then, Stack below);
@@ -132,27 +132,30 @@ class Machine {
   void reach(Place place, Stack stack);
   State take_reached();
   State intern_state(std::span<const uint32_t> list);
-  State make_move(State state, int32_t byte_class);
+  State make_move(State state, uint8_t byte_class);
   State state_below(Stack stack);
   bool takes_any_text(State state);
-  const Tokens& tokens_of(Place place);
+  Place add_place(std::span<const uint32_t> list, const ByteSet& classes, bool has_counts);
+  void find_tokens(Place place);
+  std::shared_ptr<const Tokens> walk_parts(Place place,
+                                           std::initializer_list<TokenTrie::Part> parts);
+  template <class Visit>
   void walk(State state, std::span<const TokenTrie::Entry> nodes, size_t first, size_t last,
-            std::span<uint32_t> bits, std::vector<uint32_t>* leaving);
+            const Visit& visit);
   Place import_place(const Machine& other, Place place);
   Stack import_stack(const Machine& other, Stack stack);
 
   const Automaton& automaton_;
   const TokenTrie& trie_;
-  int32_t n_classes_;
   const uint8_t* class_of_;
   Interner places_;  // pairs of Item
   std::vector<PlaceInfo> place_infos_;
-  std::vector<int32_t> place_moves_;  // [places, n_classes]
-  std::vector<Place> starts_;         // of rules
-  Interner stacks_;                   // Frame
-  std::vector<State> below_;          // by stack: see state_below()
-  Interner states_;                   // flags, then pairs of place and stack
-  std::vector<int32_t> moves_;        // [states, n_classes]
+  MoveTable place_moves_{kNone};
+  std::vector<Place> starts_;  // of rules
+  Interner stacks_;            // Frame
+  std::vector<State> below_;   // by stack: see state_below()
+  Interner states_;            // flags, then pairs of place and stack
+  MoveTable moves_{kDead};
   State start_ = kDead;
   size_t token_bytes_ = 0;  // of all Tokens
   size_t work_ = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "text/rules/dfa.h"
+#include "text/rules/lists_by_number.h"
 #include "text/rules/regex.h"
 
 namespace faststream::rules {
@@ -15,8 +16,12 @@ namespace {
 class OtherTexts {
  public:
   OtherTexts(const Graph& any, std::vector<std::string> texts, WorkBudget& budget)
-      : from_(static_cast<size_t>(any.n_states)), budget_(budget) {
-    for (const Graph::Edge& edge : any.edges) from_[static_cast<size_t>(edge.from)].push_back(edge);
+      : any_(any),
+        from_(static_cast<size_t>(any.n_states),
+              [&](const auto& task) {
+                for (const Graph::Edge& edge : any.edges) task(edge.from, &edge);
+              }),
+        budget_(budget) {
     std::ranges::sort(texts);
     add_node(kBetween);
     std::vector<size_t> path = {0};  // nodes that lead to the last text
@@ -59,10 +64,10 @@ class OtherTexts {
   }
 
   size_t add_child(size_t parent, uint8_t byte) {
-    const auto& edges = from_[static_cast<size_t>(nodes_[parent].within)];
+    const auto edges = from_.of(nodes_[parent].within);
     const auto edge =
-        std::ranges::find_if(edges, [&](const Graph::Edge& e) { return e.bytes.has(byte); });
-    const size_t child = add_node(edge->to);
+        std::ranges::find_if(edges, [&](const Graph::Edge* e) { return e->bytes.has(byte); });
+    const size_t child = add_node((*edge)->to);
     nodes_[parent].children.push_back({byte, child});
     return child;
   }
@@ -72,7 +77,7 @@ class OtherTexts {
     const auto any_text = [this](int32_t state) {
       return static_cast<int32_t>(nodes_.size()) + (state == kBehind ? kBetween : state);
     };
-    graph_.n_states = any_text(static_cast<int32_t>(from_.size()));
+    graph_.n_states = any_text(any_.n_states);
     for (size_t n = 0; n < nodes_.size(); ++n) {
       const Node& node = nodes_[n];
       const auto from = static_cast<int32_t>(n);
@@ -83,20 +88,19 @@ class OtherTexts {
         graph_.edges.push_back(
             {from, static_cast<int32_t>(child.node), ByteSet(child.byte, child.byte)});
       }
-      for (const Graph::Edge& edge : from_[static_cast<size_t>(node.within)]) {
-        const ByteSet others = edge.bytes.without(known);
-        if (!others.is_empty()) graph_.edges.push_back({from, any_text(edge.to), others});
+      for (const Graph::Edge* edge : from_.of(node.within)) {
+        const ByteSet others = edge->bytes.without(known);
+        if (!others.is_empty()) graph_.edges.push_back({from, any_text(edge->to), others});
       }
     }
     graph_.accepting.push_back(any_text(kBetween));
-    for (const auto& edges : from_) {
-      for (const Graph::Edge& edge : edges) {
-        graph_.edges.push_back({any_text(edge.from), any_text(edge.to), edge.bytes});
-      }
+    for (const Graph::Edge& edge : any_.edges) {
+      graph_.edges.push_back({any_text(edge.from), any_text(edge.to), edge.bytes});
     }
   }
 
-  std::vector<std::vector<Graph::Edge>> from_;  // edges of any character
+  const Graph& any_;  // character
+  ListsByNumber<const Graph::Edge*> from_;
   std::vector<Node> nodes_;
   Graph graph_;
   WorkBudget& budget_;

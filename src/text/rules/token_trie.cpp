@@ -112,7 +112,7 @@ TokenTrie::Beginning TokenTrie::begin(std::string_view text) const {
     for (; first < last; first = nodes[first].end) found.beyond.add(nodes[first].byte);
   }
   // Of tokens with the same bytes the last: those that stand for bytes as such come first.
-  while (found.token >= 0 && next_alike(found.token) >= 0) found.token = next_alike(found.token);
+  for_each_alike(found.token, [&](int32_t token) { found.token = token; });
   return found;
 }
 

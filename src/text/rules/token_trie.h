@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/bit_mask.h"
 #include "text/rules/byte_set.h"
 
 namespace faststream {
@@ -47,7 +48,7 @@ class TokenTrie {
 
   [[nodiscard]] int32_t vocab() const { return vocab_; }
   /// Words of a set of tokens, one bit a token.
-  [[nodiscard]] size_t words() const { return (static_cast<size_t>(vocab_) + 31) / 32; }
+  [[nodiscard]] size_t words() const { return mask_words(vocab_); }
   [[nodiscard]] std::span<const Entry> part(Part part) const { return parts_[part]; }
   /// The nodes of a part whose tokens begin with a byte: from the byte's index to the next one's.
   [[nodiscard]] std::span<const uint32_t, 257> starts(Part part) const {
@@ -57,12 +58,22 @@ class TokenTrie {
   [[nodiscard]] std::span<const uint32_t> text_tokens() const { return text_tokens_; }
   /// Adds a token, and all that have the same bytes.
   void add(int32_t token, std::span<uint32_t> to) const {
-    for (; token >= 0; token = same_[static_cast<size_t>(token)]) {
-      to[static_cast<size_t>(token) / 32] |= 1U << static_cast<uint32_t>(token) % 32U;
-    }
+    for_each_alike(token, [&](int32_t each) { set_bit(to, each); });
   }
-  [[nodiscard]] int32_t next_alike(int32_t token) const {
-    return same_[static_cast<size_t>(token)];
+  /// Calls task(token) for a token, and all that have the same bytes. -1: none.
+  template <class Task>
+  void for_each_alike(int32_t token, const Task& task) const {
+    for (; token >= 0; token = same_[static_cast<size_t>(token)]) task(token);
+  }
+  /// Calls task(token) for those that begin with a byte.
+  template <class Task>
+  void for_each_with(uint8_t byte, const Task& task) const {
+    for (int part = 0; part < kParts; ++part) {
+      const auto& starts = starts_of_parts_[part];
+      for (size_t i = starts[byte]; i < starts[byte + size_t{1}]; ++i) {
+        for_each_alike(parts_[part][i].token, task);
+      }
+    }
   }
   /// Bytes of the longest token that may be allowed.
   [[nodiscard]] size_t depth() const { return depth_; }

@@ -2,6 +2,7 @@
 // the right distribution, the corners.
 #include <limits>
 
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "unit/backend/backend_fixture.h"
 #include "unit/backend/exact_sampling.h"
@@ -137,11 +138,11 @@ TEST_P(BackendSample, EditsChangeLogitsBeforeAllElse) {
 TEST_P(BackendSample, AMaskForbidsAllOthersAsEditsWould) {
   constexpr size_t kVocab = 3001;
   const std::vector<float> logits = random_row(kVocab);
-  std::vector<uint32_t> mask((kVocab + 31) / 32);
+  std::vector<uint32_t> mask(mask_words(kVocab));
   std::vector<LogitEdit> edits;
   for (size_t t = 0; t < kVocab; ++t) {
     if (t % 7 == 3 || t == kVocab - 1) {
-      mask[t / 32] |= 1U << t % 32;
+      set_bit(mask, t);
     } else {
       edits.push_back({static_cast<int32_t>(t), 1, -kInfinity});
     }

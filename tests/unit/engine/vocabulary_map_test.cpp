@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "support/bit_mask.h"
 #include "unit/backend/test_backends.h"
 
 namespace faststream {
@@ -51,7 +52,7 @@ TEST_F(VocabularyMapTest, ObeysRulesOfTokens) {
       {.token = 5, .bias = kNever}, {.token = 99, .bias = 50}, {.token = 70, .bias = 4}};
   EXPECT_EQ(draw({.edits = edits}).token, 70);
   std::vector<uint32_t> mask(4);
-  mask[40 / 32] = 1U << (40 % 32);
+  set_bit(mask, 40);
   EXPECT_EQ(draw({.mask = mask}).token, 40);
   EXPECT_EQ(draw({.edits = edits, .mask = mask}).token, 40);
 }

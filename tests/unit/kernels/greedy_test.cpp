@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/cpu/sampling/output_screen.h"
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "unit/backend/backend_fixture.h"
 
@@ -237,8 +238,8 @@ TEST_P(Greedy, AreAmongThoseOfTheMask) {
   Logits logits(*backend_, random_tensor(random_, DType::f32, 4, 128),
                 random_tensor(random_, DType::f32, kOutputs, 128));
   std::vector<SamplingRow> rules = greedy(4);
-  std::vector<uint32_t> every_third((kOutputs + 31) / 32);
-  for (size_t token = 0; token < kOutputs; token += 3) every_third[token / 32] |= 1U << token % 32;
+  std::vector<uint32_t> every_third(mask_words(kOutputs));
+  for (size_t token = 0; token < kOutputs; token += 3) set_bit(every_third, token);
   std::vector<uint32_t> one(every_third.size());
   one[100] = 4;
   rules[0].mask = every_third;

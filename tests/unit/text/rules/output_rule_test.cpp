@@ -3,13 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "support/bit_mask.h"
 #include "support/error.h"
 #include "text/rules/regex.h"
 #include "unit/text/rules/slow_matcher.h"
@@ -42,7 +45,7 @@ std::vector<std::string> allowed(const RuleMatcher& matcher,
   matcher.mask(bits);
   std::vector<std::string> found;
   for (size_t t = 0; t < tokens.size(); ++t) {
-    if ((bits[t / 32] >> t % 32 & 1U) != 0) found.push_back(tokens[t]);
+    if (has_bit(bits, t)) found.push_back(tokens[t]);
   }
   return found;
 }
@@ -150,9 +153,14 @@ TEST(OutputRule, CountsLongRepetitionsWithoutStatesForEach) {
       "x", "xx", std::string(31, 'x'), std::string(50, 'x'), "y", "xy", std::string(30, 'x') + "y"};
   const std::string pattern = "(ab|x|é){100,1000}y";
   const Grammar grammar = {{{"text", parse_regex(pattern)}}};
-  for (const size_t n : {0,   40,  67,  68,  69,  70,  98,  99,  100, 101, 500,
-                         940, 949, 950, 951, 967, 968, 969, 970, 998, 999, 1000}) {
-    RuleMatcher matcher = matcher_of(grammar, tokens);
+  std::vector<size_t> counts(1001);
+  std::iota(counts.begin(), counts.end(), 0);
+  std::mt19937 random(5);
+  std::ranges::shuffle(counts, random);
+  // Of one rule, so that what is known of a count is used for others in any order.
+  const auto rule = std::make_shared<const CompiledRule>(grammar, trie_of(tokens));
+  for (const size_t n : counts) {
+    RuleMatcher matcher(rule);
     if (n > 0) {
       ASSERT_TRUE(matcher.accept(std::string(n, 'x')));
     }
@@ -234,6 +242,17 @@ TEST(OutputRule, SplitsForcedBytesIntoTheLongestTokens) {
 TEST(OutputRule, PrefersTheLastOfTokensThatAreAlike) {
   const RuleMatcher matcher = regex_matcher("ab", {"a", "ab", "b", "ab", "a"});
   EXPECT_EQ(matcher.forced_tokens(2), std::vector<int32_t>{3});
+}
+
+TEST(TokenTrie, ListsTokensThatBeginWithAByte) {
+  const std::string long_one = " " + std::string(kShortToken, 'x');
+  const auto trie = trie_of({"a", " ", " b", "", "a ", " b", " \n", long_one, "\xFF", " \xFF"});
+  std::vector<int32_t> found;
+  trie->for_each_with(' ', [&](int32_t token) { found.push_back(token); });
+  std::ranges::sort(found);
+  EXPECT_EQ(found, (std::vector<int32_t>{1, 2, 5, 6, 7, 9}));
+  trie->for_each_with('b', [&](int32_t token) { ADD_FAILURE() << token; });
+  trie->for_each_with(0xFF, [&](int32_t token) { EXPECT_EQ(token, 8); });
 }
 
 TEST(OutputRule, RefusesWhatHasNoText) {
