@@ -38,10 +38,11 @@ FamilyModel describe_eurobert(const FamilySource& source) {
   remove_output(model);
   model.modules.unused.emplace_back("lm_head.bias");
   if (is_classifier(config)) {
-    const DenseConfig head{
-        .size = model.config.hidden, .bias = true, .activation = Activation::gelu};
-    score_labels(model, config, {.mode = pooling_in(config), .dense = {head}},
-                 {{.product = "dense"}}, "classifier");
+    score_labels(model, config,
+                 {.dense = "dense",
+                  .scores = "classifier",
+                  .activation = Activation::gelu,
+                  .pooling = pooling_in(config)});
   }
   return model;
 }

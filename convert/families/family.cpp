@@ -338,6 +338,22 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   model.modules.dense = std::move(heads);
 }
 
+void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head) {
+  const DenseConfig dense{.size = model.config.hidden, .bias = true, .activation = head.activation};
+  score_labels(model, config, {.mode = head.pooling, .dense = {dense}}, {{.product = head.dense}},
+               head.scores);
+}
+
+void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {
+  leave_out(model.modules, {"pooler.dense"});
+  if (is_classifier(config)) {
+    score_labels(model, config, {.dense = "classifier.dense", .scores = "classifier.out_proj"});
+    return;
+  }
+  leave_out(model.modules, {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
+  model.modules.unused.emplace_back("lm_head.bias");
+}
+
 std::vector<bool> flags_in(const JsonView& list, int64_t n_layers) {
   std::vector<bool> flags;
   for (const int64_t flag : list.integers<int64_t>(0, 1)) flags.push_back(flag == 1);

@@ -302,6 +302,8 @@ TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
   EXPECT_TRUE(model.output.none && model.layer(0).attention().bidirectional);
   EXPECT_EQ(model.embedding.positions, 0);
   EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(20000, 4));
+  config["lora_adaptations"] = {"retrieval.query"};  // which its class does not know
+  EXPECT_EQ(config_to_json(describe(config)), config_to_json(model));
   // As its authors' own code has it.
   EXPECT_TRUE(says(error_with({{"model_type", "xlm-roberta"},
                                {"architectures", {"XLMRobertaModel"}},
