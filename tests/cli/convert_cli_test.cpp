@@ -273,7 +273,7 @@ TEST_F(ConvertProgram, CalibratesWithAText) {
   }
   write_bytes(text, "");
   expect_failure({model_, "-o", out_, "--dtype", "int4", "--calibrate", text}, 1,
-                 "--calibrate: the text has no token");
+                 "text.txt is empty");
   expect_failure({model_, "-o", out_, "--dtype", "int4", "--calibrate", folder_ / "none"}, 1,
                  "--calibrate");
   expect_failure({model_, "-o", out_, "--dtype", "int4", "--imatrix", text}, 1,
