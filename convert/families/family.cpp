@@ -340,8 +340,9 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
 
 void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head) {
   const DenseConfig dense{.size = model.config.hidden, .bias = true, .activation = head.activation};
-  score_labels(model, config, {.mode = head.pooling, .dense = {dense}}, {{.product = head.dense}},
-               head.scores);
+  score_labels(model, config,
+               {.mode = head.pooling, .dense = {dense}, .dense_before = head.pools_late ? 1 : 0},
+               {{.product = head.dense}}, head.scores);
 }
 
 void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {

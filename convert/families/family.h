@@ -160,6 +160,7 @@ struct LabelHead {
   std::string scores;
   Activation activation = Activation::tanh;
   Pooling pooling = Pooling::first;
+  bool pools_late = false;  ///< after `activation`, which is of each token then
 };
 void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head);
 

@@ -281,11 +281,13 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_EQ(config_to_json(describe(config)), config_to_json(masked));
 
   config["architectures"] = {"EuroBertForSequenceClassification"};
-  EXPECT_TRUE(says(error_with(config), "\"late\"")) << "as the class has it";
+  EXPECT_EQ(describe(config).pooling->mode, Pooling::mean);
+  EXPECT_EQ(describe(config).pooling->dense_before, 1) << "late, as the class has it";
   config["clf_pooling"] = "mean";
   EXPECT_EQ(describe(config).pooling->mode, Pooling::mean);
   config["classifier_pooling"] = "bos";
   EXPECT_EQ(describe(config).pooling->mode, Pooling::first);
+  EXPECT_EQ(describe(config).pooling->dense_before, 0);
   config["classifier_pooling"] = "max";
   EXPECT_TRUE(says(error_with(config), "\"classifier_pooling\"", "\"max\""));
   config["architectures"] = {"EuroBertForTokenClassification"};
