@@ -175,7 +175,7 @@ std::optional<Activation> find_activation(std::string_view name) {
 
 Activation activation_named(const JsonView& config, std::string_view name) {
   if (const auto known = find_activation(name)) return *known;
-  config.fail("the activation " + in_quotes(name) + " is not supported");
+  config.fail("asks for the activation " + in_quotes(name) + ", which is not supported");
 }
 
 PlainShape shape_in(const JsonView& config, const PlainShape& otherwise) {
@@ -315,7 +315,7 @@ bool is_classifier(const JsonView& config) {
 bool is_sigmoid(const JsonView& config, std::string_view name) {
   if (name.ends_with(".Sigmoid")) return true;
   if (name.ends_with(".Identity")) return false;
-  config.fail("the activation of scores " + in_quotes(name) + " is not supported");
+  config.fail("asks for the activation " + in_quotes(name) + " of scores, which is not supported");
 }
 
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,

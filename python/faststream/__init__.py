@@ -444,7 +444,8 @@ class Engine:
             if idle in self._told:
                 continue
             self._told.add(idle)
-            warnings.warn(_in_keywords(UserWarning(idle)), stacklevel=_frames_of_this_file() + 1)
+            text = str(_in_keywords(UserWarning(idle)))
+            warnings.warn(text, stacklevel=_frames_of_this_file() + 1)
 
     def _submit_prompt(
         self, prompt: Any, settings: dict[str, Any], streams: bool = False, wake: Any = None
