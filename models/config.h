@@ -564,6 +564,7 @@ struct OutputConfig {
 struct PoolingConfig {
   Pooling mode = Pooling::mean;
   std::vector<DenseConfig> dense = {};  ///< one after the other
+  int64_t dense_before = 0;             ///< so many of these are of each token, before pooling
   bool normalize = false;               ///< at last, to length 1
   bool scores = false;                  ///< of labels, for a text or a pair of texts
   bool sigmoid = false;                 ///< of each score
