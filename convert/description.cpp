@@ -271,8 +271,12 @@ std::string dense(const DenseConfig& layer) {
 std::string vectors(const ModelConfig& config) {
   const PoolingConfig& pooling = *config.pooling;
   std::ostringstream text;
+  const auto pooled = pooling.dense.begin() + pooling.dense_before;
+  for (auto layer = pooling.dense.begin(); layer != pooled; ++layer) {
+    text << dense(*layer) << ", of each token; ";
+  }
   text << name_of(pooling.mode);
-  for (const DenseConfig& layer : pooling.dense) text << "; " << dense(layer);
+  for (auto layer = pooled; layer != pooling.dense.end(); ++layer) text << "; " << dense(*layer);
   if (pooling.scores) text << "; scores";
   if (pooling.sigmoid) text << ", sigmoid";
   if (pooling.normalize) text << "; of length 1";

@@ -17,6 +17,7 @@ namespace faststream::convert {
 namespace {
 
 constexpr std::string_view kOutputWord = "output";
+constexpr const char* kNamesNone = "names no tensors of this model (--check shows what it is)";
 
 // Words for the tensors of all families that do the same.
 struct KeptWord {
@@ -43,6 +44,16 @@ const std::vector<KeptWord>& table_of_words() {
 
 [[noreturn]] void refuse_entry(std::string_view entry, const std::string& why) {
   throw UsageError("--keep: \"" + printable(std::string(entry)) + "\" " + why);
+}
+
+// A tensor by the whole name that --show prints, "layers.3.ffn_down", as that of a layer,
+// "ffn_down:3"; of other names what they are.
+std::string with_layer_last(std::string_view place) {
+  constexpr std::string_view kLayers = "layers.";
+  const size_t dot = place.find('.', kLayers.size());
+  if (!place.starts_with(kLayers) || dot == std::string_view::npos) return std::string(place);
+  const std::string_view layer = place.substr(kLayers.size(), dot - kLayers.size());
+  return std::string(place.substr(dot + 1)) + ':' + std::string(layer);
 }
 
 std::vector<TensorKind> kept_kinds(std::string_view entry, std::string_view name) {
@@ -89,6 +100,19 @@ void add_format_rules(const std::vector<FormatRule>& rules, ModelConfig& config)
   config.encoder = std::move(encoder);
 }
 
+// Whether the model, or one that it contains, has tensors of one of the rules.
+bool has_tensors(const ModelConfig& config, const std::vector<FormatRule>& rules) {
+  const auto is_ruled = [&](const TensorPlan& plan) {
+    return std::ranges::any_of(rules, [&](const FormatRule& rule) {
+      if (rule.tensor != plan.id.kind) return false;
+      if (rule.n_layers == 0) return true;
+      return plan.id.predictor == 0 && !plan.id.of_encoder && plan.id.n >= rule.first_layer &&
+             plan.id.n < rule.first_layer + rule.n_layers;
+    });
+  };
+  return std::ranges::any_of(tensor_plan(config), is_ruled);
+}
+
 // A matrix that has not the table's format cannot be the table.
 void keep_output(WeightFormat format, ModelConfig& config) {
   config.output_format = format;
@@ -109,9 +133,18 @@ std::string usually_kept(const ModelConfig& config) {
       config.hidden >= kNarrow) {
     return {};
   }
+  std::string kept;
+  const auto keep_those_of = [&](std::string_view word, int64_t n_layers,
+                                 const std::string& entry) {
+    std::vector<FormatRule> rules;
+    for (const TensorKind kind : kept_kinds(entry, word)) {
+      rules.push_back({.tensor = kind, .format = WeightFormat::int8, .n_layers = n_layers});
+    }
+    if (has_tensors(config, rules)) kept += (kept.empty() ? "" : ",") + entry;
+  };
+  keep_those_of("qkv", 0, "qkv=int8");
   const int64_t third = config.n_layers() / 3;
-  std::string kept = "qkv=int8";
-  if (third > 0) kept += ",down:0-" + std::to_string(third - 1) + "=int8";
+  if (third > 0) keep_those_of("down", third, "down:0-" + std::to_string(third - 1) + "=int8");
   return kept;
 }
 
@@ -129,9 +162,9 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
       for (const WeightFormat each : kWeightFormats) add_name(known, format_name(each));
       refuse_entry(entry, "has an unknown format; known are " + known);
     }
-    const std::string_view place = entry.substr(0, equals);
+    const std::string place = with_layer_last(entry.substr(0, equals));
     const size_t colon = place.find(':');
-    const std::string_view name = place.substr(0, colon);
+    const std::string_view name = std::string_view(place).substr(0, colon);
     if (name == kOutputWord) {
       if (colon != std::string_view::npos)
         refuse_entry(entry, "names layers, but the output is in none");
@@ -141,16 +174,19 @@ void keep_formats(std::string_view kept, ModelConfig& config) {
     std::vector<FormatRule> rules;
     for (const TensorKind kind : kept_kinds(entry, name)) rules.push_back({kind, *format});
     if (colon == std::string_view::npos) {
+      if (!has_tensors(config, rules)) refuse_entry(entry, kNamesNone);
       add_format_rules(rules, config);
       continue;
     }
-    const auto [first, count] = kept_layers(entry, place.substr(colon + 1), config.n_layers());
+    const auto [first, count] =
+        kept_layers(entry, std::string_view(place).substr(colon + 1), config.n_layers());
     for (FormatRule& rule : rules) {
       if (!is_of_layers(rule.tensor)) refuse_entry(entry, "names layers of what is in none");
       rule.first_layer = first;
       rule.n_layers = count;
       config.formats.push_back(rule);
     }
+    if (!has_tensors(config, rules)) refuse_entry(entry, kNamesNone);
   }
 }
 

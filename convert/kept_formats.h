@@ -25,8 +25,9 @@ inline constexpr std::string_view kKeepNone = "none";  ///< what a user says for
 
 /// Changes the formats of a description, its encoder's and its predictors' as `kept` says: a list
 /// as "output=int8,down:0-3=int8", where what is after a colon are layers, of the description
-/// alone. Of entries for the same tensor the last one holds. Throws UsageError, beginning with
-/// --keep, when the list says nothing that can be done.
+/// alone; or as whole names of tensors, "layers.3.ffn_down=int8". Of entries for the same tensor
+/// the last one holds. Throws UsageError, beginning with --keep, when the list says nothing that
+/// can be done, or an entry names no tensors that the description has.
 void keep_formats(std::string_view kept, ModelConfig& config);
 
 }  // namespace faststream::convert

@@ -170,21 +170,21 @@ KeptBits keep_own_bits(const SourceModel& source, const ConvertOptions& options,
   return keep_bits(source, config);
 }
 
-// What the quantized matrices are multiplied with, as far as that is known; null where nobody
+// What the matrices in int4 are multiplied with, as far as that is known; null where nobody
 // asked.
 std::shared_ptr<const ActivationStatistics> statistics_of(const SourceModel& source,
                                                           const ModelConfig& config,
                                                           const ConvertOptions& options,
                                                           ConvertReport& report) {
   if (!options.imatrix && !options.statistics) return nullptr;
-  const std::vector<TensorPlan> quantized = quantized_matrices(config);
+  const std::vector<TensorPlan> wanted = calibrated_matrices(config);
   auto statistics = options.statistics;
   if (options.imatrix) {
     statistics = std::make_shared<const ActivationStatistics>(
-        read_imatrix(*options.imatrix, source, quantized));
+        read_imatrix(*options.imatrix, source, wanted));
   }
-  report.n_quantized = quantized.size();
-  report.n_measured = static_cast<size_t>(std::ranges::count_if(quantized, [&](const auto& plan) {
+  report.n_calibrated = wanted.size();
+  report.n_measured = static_cast<size_t>(std::ranges::count_if(wanted, [&](const auto& plan) {
     for (int64_t part = 0; part < ActivationStatistics::parts_of(plan); ++part) {
       if (statistics->find(plan.id, part) != nullptr) return true;
     }
@@ -273,9 +273,6 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     throw UsageError(
         "--keep: has a meaning only where weights are quantized, as with --dtype int8");
   }
-  if ((options.imatrix || options.statistics) && !is_integer(format)) {
-    throw UsageError(std::string(options.imatrix ? "--imatrix: " : "--calibrate: ") + kOfIntegers);
-  }
   if (options.activation_bits && !is_integer(format)) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8 and int4");
   }
@@ -305,6 +302,9 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   const std::string kept = options.keep.empty() ? usually_kept(config) : options.keep;
   if (!kept.empty() && kept != kKeepNone) keep_formats(kept, config);
   if (is_coded(format)) rotate_integers(config);
+  if ((options.imatrix || options.statistics) && calibrated_matrices(config).empty()) {
+    throw UsageError(std::string(options.imatrix ? "--imatrix: " : "--calibrate: ") + kOfInt4);
+  }
   return config;
 }
 
@@ -407,9 +407,9 @@ void print_report(const ConvertReport& report, std::ostream& out) {
     text << "settings of generation that are not taken over: " << to_text(report.untaken_settings)
          << '\n';
   }
-  if (report.n_quantized > 0) {
-    text << "calibrated: the inputs of " << report.n_measured << " of " << report.n_quantized
-         << " quantized matrices are known\n";
+  if (report.n_calibrated > 0) {
+    text << "calibrated: the inputs of " << report.n_measured << " of " << report.n_calibrated
+         << " matrices in int4 are known\n";
   }
   for (const auto& [format, count] : report.kept) {
     text << "kept as they are quantized: " << count << (count == 1 ? " matrix" : " matrices")

@@ -69,15 +69,15 @@ struct ConvertReport {
   double seconds = 0;
   std::vector<QuantizationError> errors;  ///< quantized tensors in file order
   double bits_a_weight = 0;               ///< sizes_of() the tensors
-  size_t n_measured = 0;                ///< of the quantized matrices: those whose inputs are known
-  size_t n_quantized = 0;               ///< 0: nothing was measured
-  std::map<WeightFormat, size_t> kept;  ///< matrices whose bits were kept
-  size_t rounded = 0;                   ///< those with a few values that their format has not
-  size_t decoded = 0;                   ///< and those that no format holds
-  std::vector<LeftOut> left_out;        ///< of the checkpoint
-  std::vector<MergedAdapter> adapters;  ///< in the order in which they were merged
-  std::vector<LeftOut> predictors;      ///< kept, which predict further tokens
-  bool has_eagle = false;               ///< they are a head of EAGLE-3
+  size_t n_measured = 0;                  ///< of the matrices in int4: those whose inputs are known
+  size_t n_calibrated = 0;                ///< matrices in int4; 0: nothing was measured
+  std::map<WeightFormat, size_t> kept;    ///< matrices whose bits were kept
+  size_t rounded = 0;                     ///< those with a few values that their format has not
+  size_t decoded = 0;                     ///< and those that no format holds
+  std::vector<LeftOut> left_out;          ///< of the checkpoint
+  std::vector<MergedAdapter> adapters;    ///< in the order in which they were merged
+  std::vector<LeftOut> predictors;        ///< kept, which predict further tokens
+  bool has_eagle = false;                 ///< they are a head of EAGLE-3
   std::vector<std::string> untaken_settings;  ///< likewise
   std::string chat_template_fault;            ///< as SourceModel has it
 };
@@ -105,9 +105,10 @@ ModelConfig target_config(const SourceModel& source, const ConvertOptions& optio
 /// The same of a model whose matrices are floats.
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options);
 
-/// What is wrong with an option for integers where there are none, after its name.
-inline constexpr const char* kOfIntegers =
-    "has a meaning only where weights become integers, as with --dtype int8 and int4";
+/// What is wrong with --calibrate and --imatrix where no weights become int4, after their names.
+inline constexpr const char* kOfInt4 =
+    "has a meaning only where weights become int4, as with --dtype int4; all other types are "
+    "rounded the same without";
 
 /// Bytes of the model file that convert_checkpoint() would write.
 uint64_t model_size(const SourceModel& source, const ConvertOptions& options);

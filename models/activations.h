@@ -97,6 +97,7 @@ struct Activations {
   Matrix last_normed;       ///< [logits, hidden]
   /// [logits, size] f32: pooled if anything is, then of each dense layer.
   std::vector<Matrix> vectors;
+  std::vector<Matrix> token_vectors;  ///< [tokens, size] f32: of dense layers before pooling
 
   /// Calls visit(matrix) for each member once its shape is set.
   template <typename Visit>
@@ -201,6 +202,10 @@ struct Activations {
     vectors.resize(sizes.size());
     for (size_t n = 0; n < sizes.size(); ++n) {
       shape(vectors[n], DType::f32, limits.max_logits, sizes[n]);
+    }
+    token_vectors.resize(config.pooling ? static_cast<size_t>(config.pooling->dense_before) : 0);
+    for (size_t n = 0; n < token_vectors.size(); ++n) {
+      shape(token_vectors[n], DType::f32, tokens, config.pooling->dense[n].size);
     }
     shape(layer_inputs, DType::f32, tokens, config.layer_inputs_dim());
     shape(projected_inputs, act, tokens, config.layer_inputs_dim());

@@ -877,6 +877,8 @@ void check_pooling(const ModelConfig& config, const Checker& check) {
   check.count("the longest text", pooling.max_tokens, config.max_context, 0);
   check.count("the number of dense layers", static_cast<int64_t>(pooling.dense.size()), kMaxLayers,
               0);
+  check.count("the number of dense layers before pooling", pooling.dense_before,
+              static_cast<int64_t>(pooling.dense.size()), 0);
   for (const DenseConfig& dense : pooling.dense) check_dense(dense, check);
 }
 

@@ -33,9 +33,6 @@ struct RankPlace {
   int32_t count = 1;  ///< of each stage
   int32_t stage = 0;
   int32_t stages = 1;
-  /// Backend::exchanges_within_mixers() of all of them: else each computes mixers whole whose ranks
-  /// would need sums of each other before the last product.
-  bool exchanges_within_mixers = true;
   bool operator==(const RankPlace&) const = default;
 };
 
@@ -567,6 +564,7 @@ struct OutputConfig {
 struct PoolingConfig {
   Pooling mode = Pooling::mean;
   std::vector<DenseConfig> dense = {};  ///< one after the other
+  int64_t dense_before = 0;             ///< so many of these are of each token, before pooling
   bool normalize = false;               ///< at last, to length 1
   bool scores = false;                  ///< of labels, for a text or a pair of texts
   bool sigmoid = false;                 ///< of each score

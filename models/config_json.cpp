@@ -346,6 +346,7 @@ template <typename Visit>
 void members(Visit visit, const PoolingConfig* /*of*/) {
   visit("mode", &PoolingConfig::mode);
   visit("dense", &PoolingConfig::dense);
+  visit("dense_before", &PoolingConfig::dense_before);
   visit("normalize", &PoolingConfig::normalize);
   visit("scores", &PoolingConfig::scores);
   visit("sigmoid", &PoolingConfig::sigmoid);

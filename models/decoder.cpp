@@ -147,23 +147,32 @@ class Decoder : public Model {
   [[nodiscard]] Matrix kept_hidden() const override { return activations_.kept_hidden; }
 
   Matrix embed(const BatchView& batch, const LayerMemory& memory) override {
-    const Matrix hidden = encode(batch, memory);
-    Matrix vectors = activations_.vectors.front().first_rows(batch.n_sequences);
-    backend_.pool(batch, hidden, config_.pooling->mode, vectors);
-    for (size_t n = 0; n < weights_.dense.size(); ++n) {
-      const DenseWeights& dense = weights_.dense[n];
-      Input input{.x = vectors};
-      vectors = rows_of(activations_.vectors[n + 1], vectors);
-      backend_.linear(
-          input, dense.product.weight,
-          {.bias = dense.product.bias, .activation = config_.pooling->dense[n].activation},
-          vectors);
-      renormalize(backend_, dense.norm, vectors);
+    Matrix states = encode(batch, memory);
+    size_t n = 0;
+    for (; n < activations_.token_vectors.size(); ++n) {
+      states = apply_dense(n, states, activations_.token_vectors[n]);
+    }
+    Matrix vectors = activations_.vectors[n].first_rows(batch.n_sequences);
+    backend_.pool(batch, states, config_.pooling->mode, vectors);
+    for (; n < weights_.dense.size(); ++n) {
+      vectors = apply_dense(n, vectors, activations_.vectors[n + 1]);
     }
     return vectors;
   }
 
  private:
+  // What pooling's n-th dense layer makes of rows, in memory for at least as many.
+  Matrix apply_dense(size_t n, const Matrix& rows, const Matrix& memory) {
+    const DenseWeights& dense = weights_.dense[n];
+    Input input{.x = rows};
+    const Matrix out = rows_of(memory, rows);
+    backend_.linear(
+        input, dense.product.weight,
+        {.bias = dense.product.bias, .activation = config_.pooling->dense[n].activation}, out);
+    renormalize(backend_, dense.norm, out);
+    return out;
+  }
+
   // Predictors read the last states of all tokens.
   [[nodiscard]] bool keeps_states() const { return read_last_states(config_); }
 

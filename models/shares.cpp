@@ -76,7 +76,7 @@ class Cutter {
   }
   bool cut(SelectiveScanConfig& mixer) const {
     const auto share = heads_of(mixer, mixer.channels, mixer.channels);
-    if (!share || !rank_.exchanges_within_mixers) return false;
+    if (!share) return false;
     mixer.channels = share->served.count;
     mixer.shares_gates = true;
     return true;
@@ -129,9 +129,7 @@ class Cutter {
   }
 
   // Whether ranks can normalize together what each has a part of.
-  [[nodiscard]] bool can_share(const NormConfig& norm) const {
-    return norm.kind == NormKind::rms && rank_.exchanges_within_mixers;
-  }
+  [[nodiscard]] static bool can_share(const NormConfig& norm) { return norm.kind == NormKind::rms; }
 
   const ModelConfig& config_;
   RankPlace rank_;

@@ -134,12 +134,13 @@ class NativeEngine;
 class Call {
  public:
   Call(std::shared_ptr<NativeEngine> engine, std::shared_ptr<Progress> progress, RequestId id,
-       bool has_tools, bool show_special)
+       bool has_tools, bool show_special, std::vector<std::string> idle)
       : engine_(std::move(engine)),
         progress_(std::move(progress)),
         id_(id),
         has_tools_(has_tools),
-        show_special_(show_special) {}
+        show_special_(show_special),
+        idle_(std::move(idle)) {}
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
   ~Call() { cancel(); }
@@ -165,6 +166,8 @@ class Call {
   }
   nb::dict result();
   void cancel();
+  // Of the request's settings, those that have no effect on it, and why.
+  [[nodiscard]] const std::vector<std::string>& idle() const { return idle_; }
 
  private:
   std::shared_ptr<NativeEngine> engine_;
@@ -172,6 +175,7 @@ class Call {
   RequestId id_;
   bool has_tools_;
   bool show_special_;
+  std::vector<std::string> idle_;
 };
 
 // A model that writes text, or an encoder; closed, neither. A process that was forked has none of
@@ -276,7 +280,8 @@ class NativeEngine : public std::enable_shared_from_this<NativeEngine> {
       if (progress->wake != nullptr) Py_DECREF(std::exchange(progress->wake, nullptr));
       throw;
     }
-    return std::make_shared<Call>(shared_from_this(), progress, id, has_tools, show_special);
+    return std::make_shared<Call>(shared_from_this(), progress, id, has_tools, show_special,
+                                  std::move(parsed.idle));
   }
 
   void cancel(RequestId id) const {
@@ -468,7 +473,8 @@ NB_MODULE(_native, module) {
       .def("done", &Call::done)
       .def("take_pieces", &Call::take_pieces)
       .def("result", &Call::result)
-      .def("cancel", &Call::cancel);
+      .def("cancel", &Call::cancel)
+      .def("idle", &Call::idle);
 
   nb::class_<NativeEngine>(module, "NativeEngine")
       .def(nb::new_([](const std::string& path, std::string device, int32_t replicas,

@@ -11,10 +11,10 @@ void ActivationStatistics::set(const TensorId& id, int64_t part, InputMoments mo
   moments_.insert_or_assign({id, part}, std::move(moments));
 }
 
-std::vector<TensorPlan> quantized_matrices(const ModelConfig& config) {
+std::vector<TensorPlan> calibrated_matrices(const ModelConfig& config) {
   std::vector<TensorPlan> plans = tensor_plan(config);
   std::erase_if(plans, [](const TensorPlan& plan) {
-    return !plan.is_multiplied() || is_float(plan.format) || plan.id.predictor > 0;
+    return !plan.is_multiplied() || plan.format != WeightFormat::int4 || plan.id.predictor > 0;
   });
   return plans;
 }

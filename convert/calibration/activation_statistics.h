@@ -59,8 +59,8 @@ class ActivationStatistics {
   std::map<std::pair<TensorId, int64_t>, InputMoments> moments_;
 };
 
-/// The matrices of a description whose inputs are worth measuring: those that are quantized, of
-/// what a model computes with.
-std::vector<TensorPlan> quantized_matrices(const ModelConfig& config);
+/// The matrices of a description whose inputs are worth measuring: those in int4, which alone are
+/// rounded by what they are multiplied with, of what a model computes with.
+std::vector<TensorPlan> calibrated_matrices(const ModelConfig& config);
 
 }  // namespace faststream::convert

@@ -95,6 +95,15 @@ std::vector<std::vector<int32_t>> random_windows(const Tokenizer& tokenizer, int
   return windows;
 }
 
+std::vector<std::vector<int32_t>> windows_of(const Tokenizer& tokenizer, const std::string& text,
+                                             int64_t context) {
+  try {
+    return text_windows(tokenizer, text, context);
+  } catch (const Error& error) {
+    throw Error(std::string("--calibrate: ") + error.what());
+  }
+}
+
 void run_over(Runner& runner, const std::vector<std::vector<int32_t>>& windows,
               const CalibrationOptions& calibration) {
   ProgressBar progress("calibrating", ProgressBar::Unit::tokens, calibration.show_progress);
@@ -132,8 +141,10 @@ void check_finite(const ActivationStatistics& statistics, const std::string& nam
 ActivationStatistics calibrate(const ConvertOptions& conversion,
                                const CalibrationOptions& calibration) {
   const auto refuse = [](const char* why) { throw UsageError(std::string("--calibrate: ") + why); };
-  if (conversion.format && !is_integer(*conversion.format)) refuse(kOfIntegers);
   check_output(conversion);
+  if (calibrated_matrices(target_config(open_source(conversion), conversion)).empty()) {
+    refuse(kOfInt4);
+  }
   if (conversion.before_output) conversion.before_output();
   const WorkFolder folder;
   const std::filesystem::path path = convert_as_it_is(conversion, calibration, folder);
@@ -141,14 +152,13 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
   std::filesystem::remove(path);  // it is mapped, and gone whatever ends this process
   const std::string name = conversion.checkpoint.string();
   if (model.config.encoder || model.config.output.none) {
-    refuse(": is of models that continue texts, and this one has an encoder");
+    refuse("is of models that continue texts, and this one has an encoder");
   }
 
-  const std::vector<TensorPlan> quantized =
-      quantized_matrices(target_config(model.config, conversion));
-  if (quantized.empty()) refuse(kOfIntegers);
+  const std::vector<TensorPlan> measured =
+      calibrated_matrices(target_config(model.config, conversion));
   std::set<TensorId> wanted;
-  for (const TensorPlan& plan : quantized) wanted.insert(plan.id);
+  for (const TensorPlan& plan : measured) wanted.insert(plan.id);
 
   const int64_t context = std::min(kCalibrationContext, model.config.max_context);
   const EngineOptions engine{.device = calibration.device,
@@ -163,13 +173,13 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
                                         figures_of(*model.backend, model.config));
     auto wrapped = std::make_unique<ObservingBackend>(
         std::move(model.backend), model.file, model.config, wanted,
-        with_gram(quantized, calibration.gram_columns), calibration.gram_columns);
+        with_gram(measured, calibration.gram_columns), calibration.gram_columns);
     observing = wrapped.get();
     model.backend = std::move(wrapped);
     runner = std::make_unique<Runner>(model.file, *model.backend, runner_limits(plan), progress);
   });
   run_over(*runner,
-           calibration.text ? text_windows(*model.tokenizer, *calibration.text, context)
+           calibration.text ? windows_of(*model.tokenizer, *calibration.text, context)
                             : random_windows(*model.tokenizer, context),
            calibration);
   ActivationStatistics statistics = observing->statistics();

@@ -28,10 +28,9 @@ inline constexpr uint64_t kMostGramBytes = uint64_t{8} << 30;
 
 /// Converts the checkpoint to a temporary file with weights of its own type (TMPDIR says where),
 /// runs the model over the text, in windows of kCalibrationContext tokens at most, and returns the
-/// moments of the inputs of the matrices that `conversion` quantizes. Throws UsageError when there
-/// are none, or the model has an encoder; Error when
-/// convert_checkpoint() would, the device has no room, the text
-/// is too short, or the model computes NaN or infinity.
+/// moments of the inputs of the matrices that become int4. Throws UsageError when there are none,
+/// or the model has an encoder; Error when convert_checkpoint() would, the device has no room, the
+/// text is too short, or the model computes NaN or infinity.
 ActivationStatistics calibrate(const ConvertOptions& conversion,
                                const CalibrationOptions& calibration);
 

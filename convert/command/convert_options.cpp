@@ -47,7 +47,7 @@ void add_statistics(const ConvertCommandOptions& options, ConvertOptions& conver
                                  .show_progress = conversion.show_progress,
                                  .check_interrupted = conversion.check_interrupted};
   if (options.calibrate != kRandomText) {
-    calibration.text = read_text_file(options.calibrate, "--calibrate");
+    calibration.text = read_some_text(options.calibrate, "--calibrate");
   }
   conversion.statistics =
       std::make_shared<const ActivationStatistics>(calibrate(conversion, calibration));
@@ -116,10 +116,12 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->check(CLI::IsMember({8, 16}))
       ->type_name("N");
   CLI::Option* calibrate =
-      app.add_option("--calibrate", options.calibrate,
-                     "A text (UTF-8, - for standard input) that the model is run over, to round "
-                     "less where its weights are multiplied with more; some 100 kB of what it will "
-                     "read; or random: tokens drawn from the vocabulary, better than nothing")
+      app.add_option(
+             "--calibrate", options.calibrate,
+             "With --dtype int4: a text (UTF-8, - for standard input) that the model is run "
+             "over, to round less where its weights are multiplied with more; some 100 kB "
+             "of what it will read; or random: tokens drawn from the vocabulary, better "
+             "than nothing")
           ->type_name("FILE");
   app.add_option("--imatrix", options.imatrix,
                  "An importance matrix of llama.cpp that says the same")

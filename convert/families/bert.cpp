@@ -44,24 +44,18 @@ FamilyModel bert_in(const JsonView& config, const std::string& base, double eps)
   m.down = "output.dense";
   m.ffn_stream_norm = "output.LayerNorm";
   m.unused = {".position_ids"};
-  if (!is_classifier(config)) {  // heads of other tasks
-    leave_out(m,
-              {"pooler.dense", "cls.predictions.transform.dense",
-               "cls.predictions.transform.LayerNorm", "cls.predictions.decoder",
-               "cls.seq_relationship", "lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
-    m.unused.insert(m.unused.end(), {"cls.predictions.bias", "lm_head.bias"});
-  }
   return model;
 }
 
-// Has a classifier score labels by its first token, with a product of the module `head` between.
-void score_first(FamilyModel& model, const JsonView& config, const std::string& head,
-                 const std::string& scores) {
-  if (!is_classifier(config)) return;
-  const DenseConfig dense{
-      .size = model.config.hidden, .bias = true, .activation = Activation::tanh};
-  score_labels(model, config, {.mode = Pooling::first, .dense = {dense}}, {{.product = head}},
-               scores);
+// BERT's: a classifier scores labels; what predicts masked tokens and next sentences is left out.
+void use_heads(FamilyModel& model, const JsonView& config) {
+  if (is_classifier(config)) {
+    return score_labels(model, config, {.dense = "bert.pooler.dense", .scores = "classifier"});
+  }
+  leave_out(model.modules, {"pooler.dense", "cls.predictions.transform.dense",
+                            "cls.predictions.transform.LayerNorm", "cls.predictions.decoder",
+                            "cls.seq_relationship"});
+  model.modules.unused.emplace_back("cls.predictions.bias");
 }
 
 }  // namespace
@@ -69,7 +63,7 @@ void score_first(FamilyModel& model, const JsonView& config, const std::string& 
 FamilyModel describe_bert(const FamilySource& source) {
   require(source.config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(source.config, "bert", 1e-12);
-  score_first(model, source.config, "bert.pooler.dense", "classifier");
+  use_heads(model, source.config);
   return model;
 }
 
@@ -90,7 +84,7 @@ FamilyModel describe_jina_bert(const FamilySource& source) {
   m.gate_up_bias = false;
   m.down = "mlp.wo";
   m.ffn_stream_norm = "mlp.layernorm";
-  score_first(model, source.config, "bert.pooler.dense", "classifier");
+  use_heads(model, source.config);
   return model;
 }
 
@@ -103,7 +97,7 @@ FamilyModel describe_roberta(const FamilySource& source) {
   EmbeddingConfig& embedding = model.config.embedding;
   embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
   model.config.max_context = embedding.positions - embedding.offset;
-  score_first(model, config, "classifier.dense", "classifier.out_proj");
+  use_heads_of_roberta(model, config);
   return model;
 }
 

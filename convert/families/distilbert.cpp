@@ -33,9 +33,9 @@ FamilyModel describe_distilbert(const FamilySource& source) {
   m.ffn_stream_norm = "output_layer_norm";
   m.unused = {".position_ids"};
   if (is_classifier(config)) {
-    const DenseConfig head{.size = shape.hidden, .bias = true, .activation = Activation::relu};
-    score_labels(model, config, {.mode = Pooling::first, .dense = {head}},
-                 {{.product = "pre_classifier"}}, "classifier");
+    score_labels(
+        model, config,
+        {.dense = "pre_classifier", .scores = "classifier", .activation = Activation::relu});
   } else {
     leave_out(m, {"vocab_transform", "vocab_layer_norm", "vocab_projector"});
   }

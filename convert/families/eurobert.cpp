@@ -14,16 +14,21 @@ constexpr PlainShape kEuroBert = {.n_layers = 12,
                                   .norm_eps = 1e-5F};
 
 // What a classifier's vector is made of. The first releases' own code has another name for it.
-Pooling pooling_in(const JsonView& config) {
+// "late" is the mean of the tokens' scores, which is what the mean before the last product gives.
+LabelHead head_in(const JsonView& config) {
+  LabelHead head{.dense = "dense",
+                 .scores = "classifier",
+                 .activation = Activation::gelu,
+                 .pooling = Pooling::mean};
   const std::string_view key = key_in(config, {"classifier_pooling", "clf_pooling"});
   const auto pooling = config.get<std::string>(key, "late");
-  if (pooling == "bos") return Pooling::first;
-  if (pooling == "mean") return Pooling::mean;
-  if (pooling != "late") config.member(key).fail("is " + in_quotes(pooling) + ", an unknown way");
-  config.fail(
-      "a classifier that takes the mean of its tokens' scores is not supported: "
-      "\"classifier_pooling\" is \"late\", as it is where config.json does not say \"bos\" or "
-      "\"mean\"");
+  head.pools_late = pooling == "late";
+  if (pooling == "bos") {
+    head.pooling = Pooling::first;
+  } else if (pooling != "mean" && pooling != "late") {
+    config.member(key).fail("is " + in_quotes(pooling) + ", an unknown way");
+  }
+  return head;
 }
 
 }  // namespace
@@ -37,12 +42,7 @@ FamilyModel describe_eurobert(const FamilySource& source) {
   layer.ffn.bias = config.get("mlp_bias", false);
   remove_output(model);
   model.modules.unused.emplace_back("lm_head.bias");
-  if (is_classifier(config)) {
-    const DenseConfig head{
-        .size = model.config.hidden, .bias = true, .activation = Activation::gelu};
-    score_labels(model, config, {.mode = pooling_in(config), .dense = {head}},
-                 {{.product = "dense"}}, "classifier");
-  }
+  if (is_classifier(config)) score_labels(model, config, head_in(config));
   return model;
 }
 

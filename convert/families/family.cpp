@@ -175,7 +175,7 @@ std::optional<Activation> find_activation(std::string_view name) {
 
 Activation activation_named(const JsonView& config, std::string_view name) {
   if (const auto known = find_activation(name)) return *known;
-  config.fail("the activation " + in_quotes(name) + " is not supported");
+  config.fail("asks for the activation " + in_quotes(name) + ", which is not supported");
 }
 
 PlainShape shape_in(const JsonView& config, const PlainShape& otherwise) {
@@ -315,7 +315,7 @@ bool is_classifier(const JsonView& config) {
 bool is_sigmoid(const JsonView& config, std::string_view name) {
   if (name.ends_with(".Sigmoid")) return true;
   if (name.ends_with(".Identity")) return false;
-  config.fail("the activation of scores " + in_quotes(name) + " is not supported");
+  config.fail("asks for the activation " + in_quotes(name) + " of scores, which is not supported");
 }
 
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
@@ -336,6 +336,23 @@ void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pool
   heads.push_back({.product = scores});
   model.config.pooling = std::move(pooling);
   model.modules.dense = std::move(heads);
+}
+
+void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head) {
+  const DenseConfig dense{.size = model.config.hidden, .bias = true, .activation = head.activation};
+  score_labels(model, config,
+               {.mode = head.pooling, .dense = {dense}, .dense_before = head.pools_late ? 1 : 0},
+               {{.product = head.dense}}, head.scores);
+}
+
+void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {
+  leave_out(model.modules, {"pooler.dense"});
+  if (is_classifier(config)) {
+    score_labels(model, config, {.dense = "classifier.dense", .scores = "classifier.out_proj"});
+    return;
+  }
+  leave_out(model.modules, {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
+  model.modules.unused.emplace_back("lm_head.bias");
 }
 
 std::vector<bool> flags_in(const JsonView& list, int64_t n_layers) {

@@ -153,6 +153,21 @@ bool is_sigmoid(const JsonView& config, std::string_view name);
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
                   std::vector<DenseModules> heads, const std::string& scores);
 
+/// How most encoders score labels: the vector that `pooling` makes goes through a product of the
+/// module `dense`, as large and with a bias, `activation`, and a product of the module `scores`.
+struct LabelHead {
+  std::string dense;
+  std::string scores;
+  Activation activation = Activation::tanh;
+  Pooling pooling = Pooling::first;
+  bool pools_late = false;  ///< after `activation`, which is of each token then
+};
+void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head);
+
+/// RoBERTa's heads, which others have under the same names: a classifier scores labels; the pooler
+/// and what predicts masked tokens are left out.
+void use_heads_of_roberta(FamilyModel& model, const JsonView& config);
+
 /// The shape in the names of GPT-2 and what follows it, but for "max_context".
 PlainShape gpt2_shape_in(const JsonView& config);
 

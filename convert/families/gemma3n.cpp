@@ -103,7 +103,7 @@ void name_altup(const JsonView& config, const ModelConfig& model, Modules& m) {
   m.altup_in = "altup_projections.";
   m.altup_norm = "altup.router_norm";
   m.altup_gates = "altup.modality_router";
-  m.altup_gates_scale = 1 / static_cast<float>(model.hidden);
+  m.altup_gates_scale = gemma3n_gates_scale(model);
   m.altup_predict = "altup.prediction_coefs";
   m.altup_correct = "altup.correction_coefs";
   m.altup_out = "altup_unembed_projections.";
@@ -115,6 +115,8 @@ void name_altup(const JsonView& config, const ModelConfig& model, Modules& m) {
 }
 
 }  // namespace
+
+float gemma3n_gates_scale(const ModelConfig& model) { return 1 / static_cast<float>(model.hidden); }
 
 void make_gemma3n(const Gemma4Shape& layers, const Gemma3nShape& shape, ModelConfig& model) {
   make_gemma4(layers, model);

@@ -20,6 +20,9 @@ struct Gemma3nShape {
   std::vector<std::optional<float>> cutoffs;
 };
 
+/// The factor of the weights of altup_gates that belongs to this description.
+float gemma3n_gates_scale(const ModelConfig& model);
+
 /// Makes a Gemma 3n of a plain decoder, as make_gemma4() does.
 void make_gemma3n(const Gemma4Shape& layers, const Gemma3nShape& shape, ModelConfig& model);
 

@@ -1,5 +1,7 @@
 // Jina Embeddings v3 (arXiv:2409.10173): XLM-RoBERTa with rotations in place of learned positions.
 // Transformers' class loads what its authors' own code wrote, and writes tensors under those names.
+// It knows no "lora_adaptations": a checkpoint that lists tasks there and has no tensors of theirs
+// is the model without, as that class computes it.
 #include "convert/families/family.h"
 
 namespace faststream::convert {
@@ -59,15 +61,8 @@ FamilyModel describe_jina_embeddings_v3(const FamilySource& source) {
   const bool is_of_transformers = has_module(source.weights, "embeddings.LayerNorm") ||
                                   has_module(source.weights, "roberta.embeddings.LayerNorm");
   (is_of_transformers ? name_as_transformers : name_as_authors)(m);
-  m.unused.insert(m.unused.end(), {".position_ids", "lm_head.bias"});
-  leave_out(m, {"pooler.dense"});
-  if (is_classifier(config)) {
-    const DenseConfig head{.size = shape.hidden, .bias = true, .activation = Activation::tanh};
-    score_labels(model, config, {.mode = Pooling::first, .dense = {head}},
-                 {{.product = "classifier.dense"}}, "classifier.out_proj");
-  } else {
-    leave_out(m, {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
-  }
+  m.unused.insert(m.unused.end(), {".position_ids"});
+  use_heads_of_roberta(model, config);
   return model;
 }
 

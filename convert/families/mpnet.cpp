@@ -40,15 +40,8 @@ FamilyModel describe_mpnet(const FamilySource& source) {
   m.gate_up = {"intermediate.dense"};
   m.down = "output.dense";
   m.ffn_stream_norm = "output.LayerNorm";
-  m.unused = {".position_ids", "lm_head.bias"};
-  leave_out(m, {"pooler.dense"});
-  if (is_classifier(config)) {
-    const DenseConfig head{.size = shape.hidden, .bias = true, .activation = Activation::tanh};
-    score_labels(model, config, {.mode = Pooling::first, .dense = {head}},
-                 {{.product = "classifier.dense"}}, "classifier.out_proj");
-  } else {
-    leave_out(m, {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
-  }
+  m.unused = {".position_ids"};
+  use_heads_of_roberta(model, config);
   return model;
 }
 

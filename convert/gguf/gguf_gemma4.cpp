@@ -115,7 +115,7 @@ void set_modules_of_gemma3n(const ModelConfig& config, Modules& m) {
   m.altup_in = "altup_proj";
   m.altup_norm = "altup_router_norm";
   m.altup_gates = "altup_router";
-  m.altup_gates_scale = 1 / static_cast<float>(config.hidden);
+  m.altup_gates_scale = gemma3n_gates_scale(config);
   m.altup_predict = "altup_predict_coef";
   m.altup_correct = "altup_correct_coef";
   m.altup_out = "altup_unembd_proj";

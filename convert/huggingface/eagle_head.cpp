@@ -190,6 +190,28 @@ std::vector<int32_t> tokens_of_rows(const HeadConfig& config, const SourceModel&
   return is_whole ? std::vector<int32_t>{} : tokens;
 }
 
+// Of the layer's attention; 0: it sees whole texts. As vLLM's layer has it, the first of the types
+// decides; a "sliding_window" without types has no meaning to Llama's layers.
+int64_t head_window(const JsonView& config) {
+  const auto types = config.find("layer_types");
+  if (!types) {
+    refuse_if(config, "use_sliding_window",
+              "a window of layers that \"layer_types\" does not name");
+    return 0;
+  }
+  const std::vector<JsonView> all = types->elements();
+  if (all.empty()) types->fail("is empty");
+  const auto type = all.front().as<std::string>();
+  if (type == "full_attention") return 0;
+  if (type != "sliding_attention") {
+    all.front().fail("is " + in_quotes(type) + ", a type of layers that is not supported");
+  }
+  const int64_t window = window_in(config, 0);
+  if (window == 0)
+    types->fail("asks for a window, but \"sliding_window\" does not say of how many tokens");
+  return window;
+}
+
 // A decoder of one layer that reads embeddings and hidden states side by side.
 ModelConfig describe_eagle_head(const HeadConfig& config, const SourceModel& model) {
   ModelConfig head = plain_decoder_in(config.layer, convert::shape_in(config.layer));
@@ -198,6 +220,7 @@ ModelConfig describe_eagle_head(const HeadConfig& config, const SourceModel& mod
   const bool has_head_norms = find_in_head(model, "layers.0.self_attn.q_norm.weight") != nullptr;
   set_attention_bias(layer, config.layer.get("attention_bias", false));
   layer.ffn.bias = config.layer.get("mlp_bias", false);
+  layer.attention().window = head_window(config.layer);
   if (has_head_norms) {
     layer.attention().qk_norm = QkNorm::head;
     layer.attention().qk_norm_as = norm;

@@ -223,8 +223,20 @@ class Unpickler {
     push_with_tensor(Kind::storage, {.storage = std::move(storage)});
   }
 
-  // Arguments: a storage, an offset, sizes, strides, and others that do not matter; then a type,
-  // where the storage has none.
+  // What torch says of a tensor whose values are others than its storage's: "neg" or "conj".
+  void refuse_views(const PickledValue& arguments, size_t index) const {
+    if (index >= arguments.items.size()) return;
+    const PickledValue& metadata = values_[arguments.items[index]];
+    if (metadata.kind == Kind::none) return;
+    if (metadata.kind != Kind::dictionary) damaged();
+    if (metadata.items.empty()) return;
+    fail(
+        "has a tensor that is the negative or the conjugate of another; save the weights as "
+        "safetensors");
+  }
+
+  // Arguments: a storage, an offset, sizes, strides, and two that do not matter; then a type, where
+  // the storage has none, and what else torch says of the tensor.
   void push_tensor(const PickledValue& arguments, bool typed) {
     PickledTensor tensor = tensors_[item(arguments, 0, Kind::storage).tensor];
     tensor.format = tensor.storage.format;
@@ -237,6 +249,8 @@ class Unpickler {
       tensor.format = find_element_format(type->format);
     }
     if (tensor.format == nullptr || tensor.strides.size() != tensor.shape.size()) damaged();
+    constexpr size_t kAfterHooks = 6;
+    refuse_views(arguments, kAfterHooks + (typed ? 1 : 0));
     check_bounds(tensor);
     push_with_tensor(Kind::tensor, std::move(tensor));
   }

@@ -26,6 +26,9 @@ struct Groups {
   std::set<int> bits;
   std::pair<int64_t, int64_t> block = {0, 0};
   int64_t group_size = 0;
+  // Of every group: so there must be tensors of it beside every matrix.
+  bool have_zero_points = false;
+  bool have_order = false;
 };
 
 void check_format(const JsonView& of) {
@@ -40,18 +43,31 @@ void check_format(const JsonView& of) {
   }
 }
 
+// Whether columns are grouped in the order of their activations. True is what the package's first
+// releases have for it.
+bool asks_for_order(const JsonView& weights) {
+  const auto order = weights.find("actorder");
+  if (!order) return false;
+  if (order->value().is_boolean()) return order->as<bool>();
+  const auto name = order->as<std::string>();
+  return name == "group" || name == "dynamic";
+}
+
 Groups read_groups(const JsonView& quantization) {
   constexpr int kMostBits = 8;
   constexpr int64_t kMost = int64_t{1} << 24;
   Groups groups;
   const auto all = quantization.find("config_groups");
   if (!all || !all->value().is_object()) return groups;
+  groups.have_zero_points = groups.have_order = !all->value().empty();
   for (const auto& [name, ignored] : all->value().items()) {
     const auto group = all->find(name);
     if (!group) continue;
     check_format(*group);
     const auto weights = group->find("weights");
     if (!weights) continue;
+    groups.have_zero_points = groups.have_zero_points && !weights->get("symmetric", true);
+    groups.have_order = groups.have_order && asks_for_order(*weights);
     if (const auto bits = weights->find("num_bits")) {
       groups.bits.insert(bits->as<int32_t>(1, kMostBits));
     }
@@ -139,12 +155,12 @@ void add_scaled(Checkpoint& checkpoint, const std::string& module, SourceTensor 
   BlockScaling scaling = scaling_by_shape(
       checkpoint, matrix, std::move(scales),
       in_blocks ? groups.block : std::pair<int64_t, int64_t>{0, 0}, groups.group_size);
-  if (checkpoint.find(module + ".weight_zero_point") != nullptr) {
-    scaling.zeros = zero_points_beside(checkpoint, checkpoint.take(module + ".weight_zero_point"),
-                                       scaling, bits);
+  if (groups.have_zero_points || checkpoint.find(module + ".weight_zero_point") != nullptr) {
+    scaling.zeros = zero_points_beside(
+        checkpoint, take_needed(checkpoint, module + ".weight_zero_point"), scaling, bits);
   }
-  if (checkpoint.find(module + ".weight_g_idx") != nullptr) {
-    SourceTensor order = checkpoint.take(module + ".weight_g_idx");
+  if (groups.have_order || checkpoint.find(module + ".weight_g_idx") != nullptr) {
+    SourceTensor order = take_needed(checkpoint, module + ".weight_g_idx");
     require_type(checkpoint, order, {"I32"});
     require_shape(checkpoint, order, {matrix.columns()});
     scaling.groups = std::make_shared<const SourceTensor>(std::move(order));

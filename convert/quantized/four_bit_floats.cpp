@@ -1,5 +1,6 @@
 #include "convert/quantized/four_bit_floats.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,6 +40,11 @@ SourceTensor nvfp4_matrix(const Checkpoint& checkpoint, SourceTensor matrix, Sou
   if (scale_of_scales.elements() != 1) {
     refuse_tensor(checkpoint, scale_of_scales, "has more than one element");
   }
+  // Values that infinity divides would all be 0.
+  if (scale_of_scales.has_values() &&
+      !std::isfinite(values_of(checkpoint, scale_of_scales).front())) {
+    refuse_tensor(checkpoint, scale_of_scales, "is NaN or infinity; the checkpoint is damaged");
+  }
   const int64_t rows = matrix.shape[0];
   const int64_t columns = 2 * matrix.shape[1];
   const int64_t groups = (columns + kTogether - 1) / kTogether;
@@ -59,6 +65,7 @@ SourceTensor mxfp4_matrix(const Checkpoint& checkpoint, SourceTensor matrix, Sou
   constexpr int64_t kTogether = 32;
   require_type(checkpoint, matrix, {"U8"});
   require_type(checkpoint, scales, {"U8", kE8m0Format.name});
+  if (matrix.shape.size() < 2) refuse_tensor(checkpoint, matrix, "is no matrix");
   const int64_t columns = 2 * matrix.columns();
   require_shape(checkpoint, scales,
                 with_columns(matrix.shape, (columns + kTogether - 1) / kTogether));

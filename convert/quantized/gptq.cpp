@@ -39,9 +39,15 @@ int bits_of(const Checkpoint& checkpoint, const SourceTensor& zeros, int64_t col
                     std::to_string(columns) + " outputs");
 }
 
+struct GptqOptions {
+  int64_t group_size = -1;
+  bool one_less = true;    // zero points
+  bool has_order = false;  // of columns, by their activations
+};
+
 // X.qweight [in · bits / 32, out], X.qzeros [groups, out · bits / 32], X.scales [groups, out].
-SourceTensor gptq_matrix(Checkpoint& checkpoint, const std::string& module, int64_t group_size,
-                         bool one_less) {
+SourceTensor gptq_matrix(Checkpoint& checkpoint, const std::string& module,
+                         const GptqOptions& options) {
   SourceTensor matrix = take_needed(checkpoint, module + ".qweight");
   SourceTensor zeros = take_needed(checkpoint, module + ".qzeros");
   SourceTensor scales = take_needed(checkpoint, module + ".scales");
@@ -72,17 +78,18 @@ SourceTensor gptq_matrix(Checkpoint& checkpoint, const std::string& module, int6
   PackedNumbers points = numbers;
   points.along = PackedNumbers::Along::line;
   points.pitch = kWordBits * zeros.shape[1];
-  points.values = zero_points(bits, one_less);
+  points.values = zero_points(bits, options.one_less);
   matrix.packed = std::make_shared<const PackedNumbers>(std::move(numbers));
   zeros.packed = std::make_shared<const PackedNumbers>(std::move(points));
   matrix.format = zeros.format = &packed_integers(bits);
   matrix.transposed = zeros.transposed = scales.transposed = true;
   matrix.shape = {out, in};
-  BlockScaling scaling{.columns = columns_of_groups(in, groups, group_size),
+  BlockScaling scaling{.columns = columns_of_groups(in, groups, options.group_size),
                        .scales = as_scales(checkpoint, std::move(scales), {out, groups}),
                        .zeros = as_scales(checkpoint, std::move(zeros), {out, groups})};
-  if (checkpoint.find(module + ".g_idx") != nullptr) {
-    SourceTensor order = checkpoint.take(module + ".g_idx");
+  const bool needs_order = options.has_order && groups > 1;
+  if (needs_order || checkpoint.find(module + ".g_idx") != nullptr) {
+    SourceTensor order = take_needed(checkpoint, module + ".g_idx");
     require_type(checkpoint, order, {kInts});
     require_shape(checkpoint, order, {in});
     scaling.groups = std::make_shared<const SourceTensor>(std::move(order));
@@ -167,10 +174,11 @@ void join_gptq(const JsonView& quantization, Checkpoint& checkpoint) {
     const auto option = quantization.find(key);
     if (option && option->value() != false) option->fail("is not supported");
   }
-  const auto group_size = quantization.get<int64_t>("group_size", -1);
+  const GptqOptions options{.group_size = quantization.get<int64_t>("group_size", -1),
+                            .one_less = name == "gptq",
+                            .has_order = quantization.get("desc_act", false)};
   for (const std::string& module : names_before(checkpoint, ".qweight")) {
-    checkpoint.add_tensor(gptq_matrix(checkpoint, module, group_size, name == "gptq"),
-                          module + ".weight");
+    checkpoint.add_tensor(gptq_matrix(checkpoint, module, options), module + ".weight");
   }
 }
 

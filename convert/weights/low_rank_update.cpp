@@ -5,6 +5,8 @@
 #include <cstdint>
 
 #include "convert/weights/elements.h"
+#include "support/error.h"
+#include "support/printable.h"
 
 namespace faststream::convert {
 namespace {
@@ -56,6 +58,18 @@ void add_factors(const Checkpoint& checkpoint, const LowRankFactors& factors, fl
   for (size_t i = 0; i < out.size(); ++i) out[i] += scale * product[i];
 }
 
+bool are_finite(std::span<const float> values) { return std::isfinite(largest_magnitude(values)); }
+
+// Of finite factors that finite values become infinite with.
+[[noreturn]] void refuse_overflow(const Checkpoint& checkpoint, const LowRankUpdate& update) {
+  const SourceTensor& factor = *update.factors.front().right;
+  throw Error(checkpoint.files()[factor.file].path().string() + ": tensor " +
+              in_quotes(factor.name) + " and its counterpart make values of " +
+              in_quotes(update.base->name) +
+              " larger than a float can be; the adapter is damaged, or its \"lora_alpha\" is not "
+              "what it was trained with");
+}
+
 // The block of the base with what is added to each matrix that it has rows of.
 void read_sum(const Checkpoint& checkpoint, const LowRankUpdate& update, const MatrixBlock& block,
               std::span<float> out, Raw& raw) {
@@ -73,6 +87,10 @@ void read_sum(const Checkpoint& checkpoint, const LowRankUpdate& update, const M
                 rows, raw);
     row += n;
   }
+  if (are_finite(out)) return;
+  std::vector<float> base(out.size());  // which may be to blame itself
+  read_block(checkpoint, *update.base, block, base, raw);
+  if (are_finite(base)) refuse_overflow(checkpoint, update);
 }
 
 // What a length is multiplied with to become the magnitude; of zeros nothing else can be made.
@@ -128,6 +146,7 @@ void read_updated_block(const Checkpoint& checkpoint, const SourceTensor& tensor
   }
   std::vector<float> values(static_cast<size_t>(whole.rows * whole.columns));
   read_sum(checkpoint, update, whole, values, raw);
+  const bool are_sums_finite = are_finite(values);
   std::vector<float> magnitudes(static_cast<size_t>(of_rows ? whole.rows : whole.columns));
   if (of_rows) {
     read_block(checkpoint, *update.magnitudes, {whole.first_row, whole.rows, 0, 1}, magnitudes,
@@ -138,6 +157,7 @@ void read_updated_block(const Checkpoint& checkpoint, const SourceTensor& tensor
                magnitudes, raw);
     scale_columns(magnitudes, whole.rows, values);
   }
+  if (are_sums_finite && !are_finite(values)) refuse_overflow(checkpoint, update);
   for (int64_t row = 0; row < block.rows; ++row) {
     const int64_t from = (block.first_row - whole.first_row + row) * whole.columns +
                          block.first_column - whole.first_column;

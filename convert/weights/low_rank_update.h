@@ -10,7 +10,8 @@
 
 namespace faststream::convert {
 
-/// read_block() of a tensor that has an update.
+/// read_block() of a tensor that has an update. Throws Error, naming the adapter's tensor, when
+/// finite values become infinite.
 void read_updated_block(const Checkpoint& checkpoint, const SourceTensor& tensor,
                         const MatrixBlock& block, std::span<float> out,
                         std::vector<std::byte>& raw);

@@ -404,7 +404,7 @@ void TensorStream::convert_rows(Job& job, int64_t first, int64_t end, Scratch& s
 std::string TensorStream::where(const Job& job, const Source& source) const {
   if (source.tensor == nullptr) return source_.name() + ": tensor \"" + job.name + "\"";
   return source_.files()[source.tensor->file].path().string() + ": tensor \"" +
-         source.tensor->name + "\"";
+         source.tensor->name + "\"" + (source.tensor->update ? " with what adapters add" : "");
 }
 
 }  // namespace faststream::convert

@@ -35,7 +35,6 @@ class HostBackend : public Backend {
   void join(RankLink& link, DType sums) override;
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_columns(const Matrix& m, int64_t each) override;
-  [[nodiscard]] bool exchanges_within_mixers() const override { return true; }
   void sum_floats_over_ranks(const Matrix& m) final;
   void norm_over_ranks(std::span<const SharedNorm> norms) final;
   void note_time() override;

@@ -75,6 +75,14 @@ struct PipelinePlace {
 
 /// Copies `bytes`, a multiple of 16, at addresses that are too, to shared memory; they count for
 /// `barrier`.
+__device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint64_t& barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(shared_address(&barrier))
+      : "memory");
+}
+/// The same with an L2 cache policy.
 __device__ inline void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint64_t& barrier,
                                  uint64_t policy) {
   asm volatile(

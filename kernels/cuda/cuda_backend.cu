@@ -107,10 +107,6 @@ cudaStream_t CudaBackend::launched_stream() {
   return stream_.get();
 }
 
-std::string CudaBackend::description() const {
-  return "CUDA " + std::to_string(device_) + " (" + name_ + ")";
-}
-
 size_t CudaBackend::free_memory() const {
   current_device(device_);
   size_t free = 0;

@@ -96,6 +96,8 @@ class CudaBackend final : public Backend {
   void join(RankLink& link, DType sums) override;
   void sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) override;
   void gather_columns(const Matrix& m, int64_t each) override;
+  void sum_floats_over_ranks(const Matrix& m) override;
+  void norm_over_ranks(std::span<const SharedNorm> norms) override;
   void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) override;
   void pool(const BatchView& batch, const Matrix& x, Pooling pooling, const Matrix& out) override;
   void soft_cap(float cap, const Matrix& logits) override;
@@ -161,8 +163,14 @@ class CudaBackend final : public Backend {
   bool multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
                           const Queue& queue);  // linear.cu
 
-  struct Ranks;  // sum_over_ranks.cu
+  struct Ranks;  // ranks/joined_ranks.h
   static void forget_ranks(Ranks* ranks);
+  /// See sum_over_ranks(), with terms of a type of their own, by no step's kernel.
+  void add_up_over_ranks(const Matrix& share, OutputMode output, const Matrix& out,
+                         DType type);  // sum_over_ranks.cu
+  /// Of rows [first, first + rows), which are not many.
+  void norm_over_ranks(std::span<const SharedNorm> norms, int64_t first,
+                       int64_t rows);  // norm_over_ranks.cu
 
   int device_;
   std::string name_;

@@ -65,6 +65,24 @@ void allow_shared_memory(void (*kernel)(Parameters...), size_t bytes) {
              "reserving shared memory");
 }
 
+/// How many clusters of a grid's kernel the current GPU runs at once.
+template <typename... Parameters>
+int active_clusters(void (*kernel)(Parameters...), const Grid& grid) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {grid.cluster, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  cuda_check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &config),
+             "reading how many blocks run at once");
+  return clusters;
+}
+
 /// A number that describes the current GPU.
 inline int gpu_attribute(cudaDeviceAttr attribute) {
   int device = 0;

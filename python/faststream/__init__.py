@@ -15,7 +15,9 @@ import json
 import operator
 import os
 import re
+import sys
 import time
+import warnings
 import weakref
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -223,8 +225,8 @@ class Engine:
     device: "auto" (a GPU if there is one with room), "cpu", "cuda" or "cuda:N"; or several that run
         the model together, "cuda:0,1".
     replicas: so many of the model, each with its part of the devices and of the requests.
-    pipeline: the model's layers in so many parts, one after the other, each on as many of the CPU
-        devices ("cpu,cpu").
+    pipeline: the model's layers in so many parts, one after the other, each on as many of the
+        devices ("cuda:0,1", "cpu,cpu").
     adapters: files of adapters beside the model (faststream-convert --adapter-for) by names that the
         setting "adapter" chooses them by; without it the first one is taken, with "" none.
     memory: bytes for weights and KV cache, 0 for what is free; the others as on the command line.
@@ -268,6 +270,7 @@ class Engine:
             )
         except Error as error:
             raise _in_keywords(error) from None
+        self._told: set[str] = set()
         _engines.add(self)
 
     def close(self) -> None:
@@ -429,9 +432,20 @@ class Engine:
 
     def _submit(self, request: str, streams: bool, wake: Any) -> Call:
         try:
-            return self._native.submit(request, streams, wake)
+            call = self._native.submit(request, streams, wake)
         except Error as error:
             raise _in_keywords(error) from None
+        self._tell_idle(call)
+        return call
+
+    def _tell_idle(self, call: Call) -> None:
+        """Warns of settings that have no effect, of each once."""
+        for idle in call.idle():
+            if idle in self._told:
+                continue
+            self._told.add(idle)
+            text = str(_in_keywords(UserWarning(idle)))
+            warnings.warn(text, stacklevel=_frames_of_this_file() + 1)
 
     def _submit_prompt(
         self, prompt: Any, settings: dict[str, Any], streams: bool = False, wake: Any = None
@@ -492,6 +506,15 @@ class Engine:
         finally:
             call.cancel()
         return _completion(call)
+
+
+def _frames_of_this_file() -> int:
+    """How many callers, this function's first, are the package's own."""
+    this_file = sys._getframe().f_code.co_filename
+    count, frame = 0, sys._getframe(1)
+    while frame.f_code.co_filename == this_file and frame.f_back is not None:
+        count, frame = count + 1, frame.f_back
+    return count
 
 
 def _require_one_text(settings: dict[str, Any]) -> None:

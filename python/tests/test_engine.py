@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import faststream
@@ -50,6 +51,20 @@ def test_lists_are_answered_in_order(engine):
     done = engine.generate(prompts, tokens=8, temp=0)
     assert [d.text for d in done] == [engine.generate(p, tokens=8, temp=0).text for p in prompts]
     assert engine.generate([], tokens=8) == []
+
+
+def test_settings_without_effect_are_told_once():
+    with faststream.Engine(MODEL, device="cpu") as engine:
+        with pytest.warns(UserWarning, match='"temp" has no effect') as told:
+            engine.generate(["a", "b"], tokens=2, temp=0.5, beams=2)
+            engine.generate("c", tokens=2, temp=0.5, beams=2)
+        assert [warning.filename for warning in told] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine.generate("d", tokens=2, temp=0.5, beams=2)
+            engine.generate("e", tokens=2, temp=0)
+            with pytest.raises(UserWarning, match='"top_k"'):
+                engine.generate("f", tokens=2, top_k=3, beams=2)
 
 
 def write_lora(folder, seed):

@@ -16,7 +16,6 @@
 #include <limits>
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -676,20 +675,15 @@ class Backend {
   /// bytes.
   virtual void gather_columns(const Matrix& m, int64_t each) = 0;
 
-  /// Whether it has the two operations that follow, for mixers whose ranks need sums of each other
-  /// before the last product. Theirs are of float32, whatever join() was told: what goes on from
-  /// token to token is made of them.
-  [[nodiscard]] virtual bool exchanges_within_mixers() const { return false; }
+  // Of mixers whose ranks need sums of each other before the last product. These are of float32,
+  // whatever join() was told: what goes on from token to token is made of them.
+
   /// Of all ranks, as sum_over_ranks(): m [rows, n] f32 = the sum of all ranks' m.
-  virtual void sum_floats_over_ranks(const Matrix& /*m*/) {
-    throw std::logic_error("sum_floats_over_ranks: the backend does not exchange within mixers");
-  }
+  virtual void sum_floats_over_ranks(const Matrix& m) = 0;
   /// Of all ranks, likewise: x of each becomes its norm, whose mean is of all the row's columns on
   /// all ranks. All have as many rows, and as many groups; a rank has at most one part of a group,
   /// and each column of a group counts once. What is exchanged is a number a group and row.
-  virtual void norm_over_ranks(std::span<const SharedNorm> /*norms*/) {
-    throw std::logic_error("norm_over_ranks: the backend does not exchange within mixers");
-  }
+  virtual void norm_over_ranks(std::span<const SharedNorm> norms) = 0;
 
   /// out [n_logits, n] f32 = rows batch.logit_rows of x [tokens, n] f32.
   virtual void gather_rows(const BatchView& batch, const Matrix& x, const Matrix& out) = 0;

@@ -195,9 +195,6 @@ class ForwardingBackend : public Backend {
     backend_->sum_over_ranks(share, output, out);
     after("sum over ranks");
   }
-  [[nodiscard]] bool exchanges_within_mixers() const override {
-    return backend_->exchanges_within_mixers();
-  }
   void sum_floats_over_ranks(const Matrix& m) override {
     before("sum_floats_over_ranks");
     backend_->sum_floats_over_ranks(m);

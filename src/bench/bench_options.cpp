@@ -99,7 +99,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_option(
          "--pipeline", options.stages,
          "The model's layers in so many parts, one after the other, each on as many of the\n"
-         "devices, or of the processes that mpirun has started; on CPUs")
+         "devices, or of the processes that mpirun has started")
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->capture_default_str();

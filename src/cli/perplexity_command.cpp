@@ -24,7 +24,7 @@ void print_size(const char* label, const LoadedModel& model) {
 
 void perplexity_command(const PerplexityOptions& options) {
   catch_interrupts();
-  const std::string text = read_text_file(options.text_file, "--perplexity");
+  const std::string text = read_some_text(options.text_file, "--perplexity");
   EngineOptions engine = options.engine;
   engine.slots = 1;
   engine.speculate = "off";

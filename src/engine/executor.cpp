@@ -143,16 +143,18 @@ void DeviceExecutor::begin_logits(const LogitProduct& product, int32_t n_logits)
   if (shared_columns() > 0) multiply_logits();
 }
 
-std::vector<std::byte> DeviceExecutor::run_stage(const Batch& batch,
-                                                 std::span<const std::byte> given) {
+void DeviceExecutor::begin_stage(const Batch& batch, std::span<const std::byte> given) {
   const Matrix input = model_->stage_input(batch.n_tokens());
   if (given.size() != (config_.has_first_layer() ? 0 : size_of_rows(input))) {
     throw Error("stages of a model work on different steps");
   }
   if (!given.empty()) backend_.copy_to_device(input.data, given.data(), given.size());
-  const Matrix rows = model_->run_stage(backend_.upload(batch), {.kv = kv_, .states = states_});
-  std::vector<std::byte> bytes(size_of_rows(rows));
-  if (!bytes.empty()) backend_.copy_to_host(bytes.data(), rows.data, bytes.size());
+  stage_rows_ = model_->run_stage(backend_.upload(batch), {.kv = kv_, .states = states_});
+}
+
+std::vector<std::byte> DeviceExecutor::stage_rows() {
+  std::vector<std::byte> bytes(size_of_rows(stage_rows_));
+  if (!bytes.empty()) backend_.copy_to_host(bytes.data(), stage_rows_.data, bytes.size());
   return bytes;
 }
 

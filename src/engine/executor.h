@@ -108,10 +108,11 @@ class DeviceExecutor final : public Executor {
 
   // Of a stage in place of forward(); floats of the stream's rows, see Model.
 
-  /// given: what the stage before returned; of the first one nothing. Throws Error where it is not
-  /// of as many rows as the batch has tokens.
-  [[nodiscard]] std::vector<std::byte> run_stage(const Batch& batch,
-                                                 std::span<const std::byte> given);
+  /// given: what stage_rows() of the stage before returned; of the first one nothing. Throws Error
+  /// where it is not of as many rows as the batch has tokens.
+  void begin_stage(const Batch& batch, std::span<const std::byte> given);
+  /// Waits for what the stage that was begun last gives.
+  [[nodiscard]] std::vector<std::byte> stage_rows();
   /// Of the first stage: goes on to choose(), or logits(), of rows that the last stage returned.
   void finish(std::span<const std::byte> rows);
 
@@ -140,6 +141,7 @@ class DeviceExecutor final : public Executor {
   std::unique_ptr<Model> model_;
   int32_t n_logits_ = 0;                     // of the last step
   LogitProduct product_;                     // likewise
+  Matrix stage_rows_;                        // likewise, of a stage
   bool has_logits_ = false;                  // likewise: they are multiplied
   Batch taken_;                              // of what take_kept_states() took
   std::optional<VocabularyMap> vocabulary_;  // where rows of logits are not the tokens

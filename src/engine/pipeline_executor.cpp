@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/rank_commands.h"
+#include "engine/ranked_executor.h"
 
 namespace faststream {
 namespace {
@@ -18,11 +19,14 @@ int rank_in_stage(const RankLink& link, const RankPlace& place, int further) {
 }
 
 // Has the stage process a step, of what the stage before has passed, and passes on what it gives.
-void pass_through(DeviceExecutor& executor, RankLink& link, const Batch& batch) {
+void pass_through(DeviceExecutor& executor, RankLink& link, RankLink& of_stage,
+                  const Batch& batch) {
   const RankPlace& place = executor.config().rank;
   Bytes given;
   if (place.stage > 0) given = link.take(rank_in_stage(link, place, -1));
-  link.pass(rank_in_stage(link, place, 1), executor.run_stage(batch, given));
+  executor.begin_stage(batch, given);
+  begin_together(executor, of_stage);
+  link.pass(rank_in_stage(link, place, 1), executor.stage_rows());
 }
 
 }  // namespace
@@ -39,6 +43,13 @@ class PipelineExecutor::StepChoices final : public Choices {
  public:
   StepChoices(PipelineExecutor& executor, int64_t step, std::span<const SamplingRow> rules)
       : executor_(executor), step_(step), rules_(rules) {}
+  StepChoices(const StepChoices&) = delete;
+  StepChoices& operator=(const StepChoices&) = delete;
+  // What the device has for choices goes back to it, which another thread may be using.
+  ~StepChoices() override {
+    const std::scoped_lock lock(executor_.device_);
+    chosen_.reset();
+  }
 
   void wait() override {
     if (!chosen_) chosen_ = executor_.choose(step_, rules_);
@@ -54,8 +65,8 @@ class PipelineExecutor::StepChoices final : public Choices {
 };
 
 PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,
-                                   RankLink& link)
-    : LeadingExecutor(std::move(own), link), config_(std::move(config)) {}
+                                   RankLink& link, RankLink& of_stage)
+    : LeadingExecutor(std::move(own), link), config_(std::move(config)), of_stage_(of_stage) {}
 
 // Does what the others are told, too: where it fails here they have gone another way.
 template <typename Task>
@@ -76,7 +87,7 @@ void PipelineExecutor::forward(const Batch& batch) {
   const std::scoped_lock lock(device_);
   together([&] {
     link().tell(rank_message(RankCommand::forward).put(batch).bytes());
-    pass_through(own(), link(), batch);
+    pass_through(own(), link(), of_stage_, batch);
     ++n_begun_;
   });
 }
@@ -106,6 +117,7 @@ void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
   together([&] {
     link().tell(rank_message(RankCommand::finish).put(step).bytes());
     own().finish(rows);
+    begin_together(own(), of_stage_);
     n_finished_ = step;
   });
 }
@@ -118,7 +130,7 @@ void PipelineExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
   });
 }
 
-void follow_stage(DeviceExecutor& executor, RankLink& link) {
+void follow_stage(DeviceExecutor& executor, RankLink& link, RankLink& of_stage) {
   const RankPlace& place = executor.config().rank;
   Batch batch;  // of the last step, which the device may still read
   StageRows rows;
@@ -127,11 +139,12 @@ void follow_stage(DeviceExecutor& executor, RankLink& link) {
     switch (reader.take<RankCommand>()) {
       case RankCommand::forward:
         batch = reader.take<Batch>();
-        pass_through(executor, link, batch);
+        pass_through(executor, link, of_stage, batch);
         break;
       case RankCommand::finish:
         if (place.stage == 0) {
           executor.finish(rows.take(link, place, reader.take<int64_t>()));
+          begin_together(executor, of_stage);
         }
         break;
       case RankCommand::copy:

@@ -39,8 +39,10 @@ class StageRows {
 class PipelineExecutor final : public LeadingExecutor {
  public:
   /// own: the executor of rank 0, of so many stages. config: that of a rank's share of all layers,
-  /// whose caches others keep books of. The link, of all ranks, must outlive this.
-  PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config, RankLink& link);
+  /// whose caches others keep books of. The links, of all ranks and of those of the first stage,
+  /// must outlive this.
+  PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config, RankLink& link,
+                   RankLink& of_stage);
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
 
@@ -63,6 +65,7 @@ class PipelineExecutor final : public LeadingExecutor {
   void together(Task task);
 
   ModelConfig config_;
+  RankLink& of_stage_;
   StageRows rows_;          // of who waits
   std::mutex device_;       // what is told and what is computed here are in the same order
   int64_t n_begun_ = 0;     // steps, guarded by it
@@ -70,6 +73,7 @@ class PipelineExecutor final : public LeadingExecutor {
 };
 
 /// What a rank other than 0 does, as follow() (engine/ranked_executor.h). executor: of its place.
-void follow_stage(DeviceExecutor& executor, RankLink& link);
+/// of_stage: among the ranks of its stage.
+void follow_stage(DeviceExecutor& executor, RankLink& link, RankLink& of_stage);
 
 }  // namespace faststream

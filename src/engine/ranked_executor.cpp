@@ -6,17 +6,10 @@
 
 namespace faststream {
 
-namespace {
-
-// A device's step waits for those of all others. What else a thread may have to do with its device,
-// as to allocate memory, can wait for the step, and keep the other threads from their devices: so
-// all threads of a process have begun a step before one goes on.
 void begin_together(DeviceExecutor& executor, RankLink& link) {
   executor.launch();
   if (link.is_in_process()) link.gather({});
 }
-
-}  // namespace
 
 void RankedExecutor::read_sources(const Batch& batch) {
   link().tell(rank_message(RankCommand::read_sources).put(batch).bytes());

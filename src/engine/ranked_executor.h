@@ -13,6 +13,12 @@
 
 namespace faststream {
 
+/// Of all ranks that share a step: has the device begin with what it was given. A device's step
+/// waits for those of all others. What else a thread may have to do with its device, as to allocate
+/// memory, can wait for the step, and keep the other threads from their devices: so all threads of
+/// a process have begun a step before one goes on.
+void begin_together(DeviceExecutor& executor, RankLink& link);
+
 /// Rank 0's: has the others do what it does.
 class RankedExecutor final : public LeadingExecutor {
  public:

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <set>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -68,17 +69,6 @@ RankPlace place_of(const RankLink& link, int32_t stages) {
   const int each = link.count() / stages;
   return {
       .index = link.rank() % each, .count = each, .stage = link.rank() / each, .stages = stages};
-}
-
-// Of all ranks: the same with what their devices can do, all of them.
-RankPlace place_of(RankLink& link, int32_t stages, const Backend& backend) {
-  RankPlace place = place_of(link, stages);
-  const std::span<const std::byte> all =
-      link.gather(bytes_of_value(backend.exchanges_within_mixers()));
-  place.exchanges_within_mixers = place.count == 1 || std::ranges::all_of(all, [](std::byte can) {
-                                    return can != std::byte{0};
-                                  });
-  return place;
 }
 
 // What is to be known of each stage. Ranks whose devices are the same share what is free there.
@@ -165,19 +155,24 @@ Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t st
 void check_stage_count(int32_t stages, const RankLink* processes, size_t devices) {
   const int ranks = processes != nullptr ? processes->count() : static_cast<int>(devices);
   if (stages > 0 && ranks % stages == 0) return;
-  throw UsageError("--pipeline " + std::to_string(stages) + ": " +
-                   (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
-                   " not make as many stages of equal size; " +
-                   (processes == nullptr ? "give as many devices (--device cpu,cpu), or " : "") +
-                   "start " + std::to_string(stages) + " processes (mpirun -n " +
-                   std::to_string(stages) + "), or a multiple");
+  throw UsageError(
+      "--pipeline " + std::to_string(stages) + ": " +
+      (ranks == 1 ? "one process does" : std::to_string(ranks) + " ranks do") +
+      " not make as many stages of equal size; " +
+      (processes == nullptr ? "give as many devices (--gpus 2, or --device cpu,cpu), or " : "") +
+      "start " + std::to_string(stages) + " processes (mpirun -n " + std::to_string(stages) +
+      "), or a multiple");
 }
 
-// What was never tried is refused.
-void check_stages(int32_t stages, const Backend& backend) {
-  if (stages == 1 || backend.takes_memory_on_use()) return;
+// GPUs of a stage wait for each other within kernels. Where other ranks' do so on the same GPUs,
+// each might wait for one that has no room.
+void check_stage_devices(int32_t stages, const std::vector<std::string>& devices) {
+  if (stages == 1 || std::ssize(devices) == stages || devices.front() == "cpu") return;
+  const auto different = std::ssize(std::set(devices.begin(), devices.end()));
+  if (different == 1 || different == std::ssize(devices)) return;
   throw UsageError("--pipeline " + std::to_string(stages) +
-                   ": stages are of CPUs so far, not of GPUs; give --device cpu, or leave it out");
+                   ": stages of several GPUs each share none; name each GPU once, or as many as "
+                   "there are stages");
 }
 
 // What all ranks may hold: what those of the stage may that has least room, of the last rank of
@@ -225,13 +220,12 @@ void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& fi
   RankLink& of_stage = own_link ? *own_link : link;
   try {
     const std::unique_ptr<Backend> backend = choose_backend(device.device, device.threads, 0);
-    check_stages(stages, *backend);
-    const RankPlace place = place_of(link, stages, *backend);
+    const RankPlace place = place_of(link, stages);
     exchange_figures(link, files, config, place, *backend, memory_of(*backend, device.device));
     const auto orders = value_of<Orders>(link.listen());
     const auto executor =
         load_share(link, of_stage, files, config, place, *backend, orders, nullptr);
-    stages > 1 ? follow_stage(*executor, link) : follow(*executor, link);
+    stages > 1 ? follow_stage(*executor, link, of_stage) : follow(*executor, link);
     backend->synchronize();
   } catch (const std::exception& error) {
     of_stage.fail(error.what());
@@ -294,6 +288,7 @@ Ranks::Ranks(const std::string& devices, int32_t threads, RankLink* processes, i
     : link_(processes), stages_(stages) {
   const std::vector<std::string> names = device_names(devices);
   check_stage_count(stages, processes, names.size());
+  check_stage_devices(stages, names);
   if (names.size() == 1) {
     devices_.push_back({.device = devices, .threads = threads});
   } else if (processes == nullptr) {
@@ -342,9 +337,7 @@ Ranks::~Ranks() {
 
 RankPlace Ranks::place() const {
   if (link_ == nullptr) return {};
-  RankPlace place = place_of(*link_, stages_);
-  place.exchanges_within_mixers = place.count == 1 || device().device == "cpu";
-  return place;
+  return place_of(*link_, stages_);
 }
 
 std::string Ranks::describe(const Backend& backend) const {
@@ -364,12 +357,11 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
     return std::make_unique<DeviceExecutor>(files, config, backend, choose_limits(config, figures),
                                             progress);
   }
-  check_stages(stages_, backend);
   static_cast<void>(stages_of(config, stages_));  // refused before others hear of it
   link_->tell(describe_opening(*link_, files, stages_));
   stage_link_ = link_of_stage(*link_, stages_);
   RankLink& of_stage = stage_link_ ? *stage_link_ : *link_;
-  const RankPlace own = place_of(*link_, stages_, backend);
+  const RankPlace own = place_of(*link_, stages_);
   const std::vector<RankFigures> figures =
       exchange_figures(*link_, files, config, own, backend, memory_of(backend, device().device));
   Orders orders{.limits = limits_of_all(config, own, figures, choose_limits, backend)};
@@ -384,7 +376,7 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
   of_all_layers.stage = 0;
   of_all_layers.stages = 1;
   return std::make_unique<PipelineExecutor>(std::move(executor), share_of(config, of_all_layers),
-                                            *link_);
+                                            *link_, of_stage);
 }
 
 }  // namespace faststream

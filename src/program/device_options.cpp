@@ -62,7 +62,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->capture_default_str();
   app.add_option("--pipeline", engine.stages,
                  "The model's layers in so many parts, one after the other, each on as many of the "
-                 "processes that mpirun has started; on CPUs")
+                 "devices, or of the processes that mpirun has started")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))

@@ -58,4 +58,10 @@ std::string read_text_file(const std::string& path, const std::string& option) {
   return read_all(fd, name);
 }
 
+std::string read_some_text(const std::string& path, const std::string& option) {
+  std::string text = read_text_file(path, option);
+  if (text.empty()) throw Error(option + " " + path + " is empty; give a text of the model's use");
+  return text;
+}
+
 }  // namespace faststream

@@ -17,4 +17,8 @@ std::string read_standard_input();
 /// read_standard_input() does, and Error when the file cannot be read.
 std::string read_text_file(const std::string& path, const std::string& option);
 
+/// A text that a model is to be run over. Throws as read_text_file() does, and Error when it is
+/// empty.
+std::string read_some_text(const std::string& path, const std::string& option);
+
 }  // namespace faststream

@@ -300,10 +300,18 @@ TEST_F(BenchQuality, TakesModelFilesAndRecipesWithOptionsOfTheConverter) {
   EXPECT_GT(files.at(engine_model(WeightFormat::int8).string()).at("kl_mean"),
             files.at(engine_model(WeightFormat::bf16).string()).at("kl_mean"));
 
-  const std::string calibrated = "int8 --calibrate " + text_;
+  const std::string calibrated = "int4 --calibrate " + text_;
   const auto recipes = rows(run_program(command({"-m", model_, "--json", "--recipe", calibrated})));
   EXPECT_EQ(recipes.size(), 2U);
-  EXPECT_LT(recipes.at(calibrated).at("kl_mean"), 0.1);
+  EXPECT_LT(recipes.at(calibrated).at("kl_mean"), 0.2);
+}
+
+TEST_F(BenchQuality, SaysOfACheckpointThatContinuesNoTexts) {
+  const std::string encoder =
+      std::string(std::getenv("FASTSTREAM_TEST_DATA")) + "/golden/encoders/bert";
+  const ProgramResult result = run_program(command({"-m", encoder}));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.err.find("faststream-bench: " + encoder + ": is an encoder"), 0U) << result.err;
 }
 
 TEST_F(BenchQuality, GoesOnAfterWhatCannotBeConverted) {
@@ -331,6 +339,9 @@ TEST_F(BenchQuality, RefusesWhatMakesNoSense) {
   refuses({"-m", model_, "--recipe", "int3"}, "no type of weights");
   refuses({"-m", model_, "--recipe", "int8 --keep-all"}, "none of faststream-convert's");
   refuses({"-m", model_, "--recipe", "int8 -o x"}, "options of faststream-convert that say how");
+  refuses({"-m", model_, "--recipe", "int8 --lora x --adapter-for y"},
+          "options of faststream-convert that say how");
+  refuses({"-m", model_, "--recipe", "int4 --keep shared=int8"}, "names no tensors of this model");
   refuses({"-m", model_, "--profile"}, "--profile");
   const ProgramResult twice = run_program({"faststream-bench", "-m", file, "-m", file});
   EXPECT_EQ(twice.exit_code, 2);

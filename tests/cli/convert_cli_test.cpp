@@ -258,17 +258,25 @@ TEST_F(ConvertProgram, CalibratesWithAText) {
   const std::string text = folder_ / "text.txt";
   write_bytes(text, "abcdefgh");
   const ProgramResult result =
-      convert({model_, "-o", out_, "--dtype", "int8", "--calibrate", text, "--device", "cpu"});
+      convert({model_, "-o", out_, "--dtype", "int4", "--calibrate", text, "--device", "cpu"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_NE(result.err.find("calibrated: the inputs of 9 of 9 quantized matrices are known"),
+  EXPECT_NE(result.err.find("calibrated: the inputs of 6 of 6 matrices in int4 are known"),
             std::string::npos)
       << result.err;
   std::filesystem::remove(out_);
-  expect_failure({model_, "-o", out_, "--calibrate", text}, 2,
-                 "--calibrate: has a meaning only where weights become integers");
-  expect_failure({model_, "-o", out_, "--dtype", "int8", "--calibrate", folder_ / "none"}, 1,
+  for (const char* type : {"bf16", "int8", "nf4"}) {
+    for (const char* option : {"--calibrate", "--imatrix"}) {
+      expect_failure(
+          {model_, "-o", out_, "--dtype", type, option, text}, 2,
+          (std::string(option) + ": has a meaning only where weights become int4").c_str());
+    }
+  }
+  write_bytes(text, "");
+  expect_failure({model_, "-o", out_, "--dtype", "int4", "--calibrate", text}, 1,
+                 "text.txt is empty");
+  expect_failure({model_, "-o", out_, "--dtype", "int4", "--calibrate", folder_ / "none"}, 1,
                  "--calibrate");
-  expect_failure({model_, "-o", out_, "--dtype", "int8", "--imatrix", text}, 1,
+  expect_failure({model_, "-o", out_, "--dtype", "int4", "--imatrix", text}, 1,
                  "no importance matrix");
   expect_failure({model_, "-o", out_, "--dtype", "int8", "--device", "cpu"}, 2, "--calibrate");
 }
@@ -350,6 +358,14 @@ TEST_F(ConvertProgram, MakesAdaptersThatRunBesideTheModel) {
   EXPECT_EQ(next().at("text"), plain);
   EXPECT_NE(next().at("error").get<std::string>().find("\"adapter\" is \"three\""),
             std::string::npos);
+
+  const auto answer_with = [&](std::vector<std::string> args, const std::string& input) {
+    args.insert(args.end(), {"--chat", "--chat-template", "plain", "-n", "20", "--temp", "0"});
+    return run(args, input).out;
+  };
+  EXPECT_EQ(answer_with({"--adapter", one, "--adapter", two}, "/adapter two\nabc\n"),
+            answer_with({"--adapter", two}, "abc\n"));
+  EXPECT_NE(answer_with({"--adapter", one}, "abc\n"), answer_with({"--adapter", two}, "abc\n"));
 
   EXPECT_EQ(run_program({"faststream-convert", "--verify", folder_ / "one.bin"}).exit_code, 0);
   const ProgramResult shown = run_program({"faststream-convert", "--show", folder_ / "one.bin"});

@@ -145,6 +145,32 @@ auto with_member(const std::string& pointer, const json& value) {
 
 std::ostream& operator<<(std::ostream& out, const Fault& fault) { return out << fault.name; }
 
+// What the reference computes of the last rows of a text with the head "midlayer" so changed.
+std::vector<float> logits_with(const std::function<void(json& config)>& change) {
+  const auto backend = make_test_backend("reference");
+  const TemporaryFolder folder;
+  write_head({.name = {}, .variant = "midlayer", .change = change, .edit = {}, .message = {}},
+             folder / "head");
+  convert::convert_checkpoint(options_of(folder / "head", folder / "m.bin"));
+  return predicted_rows(ModelFile::open(folder / "m.bin"), load_golden("gqa").tokens, 2, *backend);
+}
+
+TEST(EagleHeads, SeeAWindowWhereTheirLayerDoes) {
+  const auto with_window = [](int64_t window) {
+    return logits_with([=](json& config) {
+      config["layer_types"] = {"sliding_attention", "full_attention"};  // the second is another's
+      config["sliding_window"] = window;
+    });
+  };
+  const std::vector<float> plain = logits_with({});
+  EXPECT_EQ(with_window(256), plain) << "longer than the text";
+  EXPECT_EQ(logits_with([](json& config) { config["sliding_window"] = 2; }), plain)
+      << "of no layer";
+  const std::vector<float> narrow = with_window(2);
+  ASSERT_EQ(narrow.size(), plain.size());
+  EXPECT_NE(narrow, plain);
+}
+
 class EagleFaults : public testing::TestWithParam<Fault> {};
 
 TEST_P(EagleFaults, AreRefusedInASentence) {
@@ -241,6 +267,21 @@ INSTANTIATE_TEST_SUITE_P(
               with_member("/eagle_config/use_aux_hidden_state", false),
               {},
               "not supported"},
+        Fault{"window_of_no_size",
+              "midlayer",
+              with_member("/layer_types", json{"sliding_attention"}),
+              {},
+              "\"sliding_window\" does not say"},
+        Fault{"window_of_no_layer",
+              "midlayer",
+              with_member("/use_sliding_window", true),
+              {},
+              "\"use_sliding_window\""},
+        Fault{"other_layer",
+              "midlayer",
+              with_member("/layer_types", json{"chunked_attention"}),
+              {},
+              "\"chunked_attention\""},
         Fault{"two_layers", "midlayer", with_member("/num_hidden_layers", 2), {}, "2 layers"},
         Fault{"other_speculator",
               "speculator",

@@ -135,6 +135,7 @@ VARIANTS = {
     "jina_embeddings_v3": dict(config=JINA_V3, pooling=MEAN, normalize=True, tokenizer=lambda: word_piece(True)),
     "jina_embeddings_v3_rank": dict(family="jina_embeddings_v3", config={**JINA_V3, "num_labels": 1}, rank=True,
                                     tokenizer=lambda: word_piece(True), saved={"save_original_format": False}),
+    "eurobert_late": dict(family="eurobert", rank=True, config={**EUROBERT_FULL, "classifier_pooling": "late", "num_labels": 2}),
 }
 
 

@@ -171,16 +171,16 @@ inline __device__ void weigh_experts(const Router& router, const int32_t* expert
   float largest = 0;
   if (is_softmax && router.normalized) {
     largest = -INFINITY;
-    for (int k = 0; k < router.used; ++k) largest = fmaxf(largest, weights[k]);
+    for (int k = lane; k < router.used; k += kWarp) largest = fmaxf(largest, weights[k]);
+    largest = warp_max(largest);
   }
-  __syncwarp();
-  for (int k = lane; k < router.used; k += kWarp) {
-    weights[k] = is_softmax ? expf(weights[k] - largest) : 1.0F / (1.0F + expf(-weights[k]));
-  }
-  __syncwarp();
   float sum = 0;
-  for (int k = 0; k < router.used; ++k) sum += weights[k];
-  __syncwarp();
+  for (int k = lane; k < router.used; k += kWarp) {
+    const float score = is_softmax ? expf(weights[k] - largest) : 1.0F / (1.0F + expf(-weights[k]));
+    weights[k] = score;
+    sum += score;
+  }
+  sum = warp_sum(sum);
   // Sigmoids may all be zero.
   const float factor = router.normalized ? router.scale / (sum + 1e-20F) : router.scale;
   for (int k = lane; k < router.used; k += kWarp) {

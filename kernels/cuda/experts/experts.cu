@@ -24,13 +24,10 @@ constexpr size_t kAlignment = 256;
 constexpr size_t kParts = 15;  // of the scratch memory
 constexpr int kPiece = 16;     // bytes that a thread moves at a time
 constexpr int kCombined = kPiece / static_cast<int>(sizeof(float));
+constexpr int kPairsTogether = 8;  // results of a token that are on their way together
 
 // Rows an expert from which on kernels of warpgroups take less time than those of warps.
 constexpr int64_t kRowsOfWarpgroups = 20;
-
-// Beside codes of floats: so that most tiles of kFewTileRows have all rows of their expert.
-constexpr int64_t kRowsOfWarps = 12;
-static_assert(kRowsOfWarps <= kFewTileRows);
 
 // Pairs from which on several blocks sort them. Of each block there are kMostExperts counts at
 // most, for which expert_row_bytes() has room.
@@ -100,21 +97,33 @@ __global__ void combine_kernel(const float* results, const int32_t* place_of, co
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVector;
   if (c >= out.cols) return;
   float sums[kVector] = {};
-#pragma unroll 4
-  for (int64_t pair = token * used; pair < (token + 1) * used; ++pair) {
-    const float weight = weights != nullptr ? weights[pair] : 1.0F;
-    const int32_t place = place_of[pair];
-    float result[kVector];
-    if (place >= 0) {
-      load_floats(results + place * out.cols + c, result);
-    } else {
+  place_of += token * used;
+  if (weights != nullptr) weights += token * used;
+  for (int first = 0; first < used; first += kPairsTogether) {
+    int32_t places[kPairsTogether];
+    float factors[kPairsTogether];
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        result[i] = load_element(x.data, x.dtype, token * x.stride + c + i);
-      }
+    for (int i = 0; i < kPairsTogether; ++i) {
+      const bool exists = first + i < used;
+      places[i] = exists ? place_of[first + i] : -1;
+      factors[i] = exists && weights != nullptr ? weights[first + i] : 1.0F;
+    }
+    float of_pairs[kPairsTogether][kVector] = {};
+#pragma unroll
+    for (int i = 0; i < kPairsTogether; ++i) {
+      if (places[i] >= 0) load_floats(results + places[i] * out.cols + c, of_pairs[i]);
     }
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) sums[i] = __fmaf_rn(weight, result[i], sums[i]);
+    for (int i = 0; i < kPairsTogether; ++i) {
+      if (first + i >= used) continue;
+#pragma unroll
+      for (int j = 0; j < kVector; ++j) {
+        const float result = places[i] >= 0
+                                 ? of_pairs[i][j]
+                                 : load_element(x.data, x.dtype, token * x.stride + c + j);
+        sums[j] = __fmaf_rn(factors[i], result, sums[j]);
+      }
+    }
   }
   float* to = static_cast<float*>(out.data) + token * out.stride + c;
 #pragma unroll

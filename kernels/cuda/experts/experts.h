@@ -23,7 +23,7 @@ inline constexpr int32_t kBlockPairs = 2048;
 
 /// Who works on what. Device memory.
 struct Routing {
-  int32_t* experts = nullptr;   ///< [pairs]
+  int32_t* experts = nullptr;   ///< [pairs] for route() alone
   float* weights = nullptr;     ///< [pairs]
   int32_t* place_of = nullptr;  ///< [pairs]
   int32_t* token_at = nullptr;  ///< [pairs] by place

@@ -50,36 +50,47 @@ __device__ void count_pairs(const Routing& r, int n_experts, int begin, int end,
 }
 
 // By a warp: adds each expert's first place to next [n_experts], and lists all tiles, if it is to.
+// A lane has some experts in a row, so that numbers are exchanged once.
 __device__ void divide_places(const Routing& r, int n_experts, const int32_t* counts, int32_t* next,
                               bool lists_tiles) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto sum_to = [lane](int value) {  // of the lanes up to this one
-    for (int step = 1; step < kWarp; step *= 2) {
-      const int other = __shfl_up_sync(kAllLanes, value, step);
-      if (lane >= step) value += other;
-    }
-    return value;
+  const int each = ceil_div(n_experts, kWarp);
+  const int first = min(lane * each, n_experts);
+  const int last = min(first + each, n_experts);
+  const auto tiles_of = [&](int count) {
+    return count <= r.tile_rows ? min(count, 1) : ceil_div(count, r.tile_rows);
   };
-  int places = 0;
-  int tiles = 0;
-  for (int base = 0; base < n_experts; base += kWarp) {
-    const int expert = base + lane;
-    const int count = expert < n_experts ? counts[expert] : 0;
-    const int last_place = places + sum_to(count);
-    const int n_tiles = ceil_div(count, r.tile_rows);
-    const int last_tile = tiles + sum_to(n_tiles);
-    if (expert < n_experts) next[expert] += last_place - count;
-    const int even = n_tiles > 0 ? ceil_div(count, n_tiles) : 0;
-    const int rows = ceil_div(even, r.tile_grain) * r.tile_grain;
-    for (int i = 0; lists_tiles && i < n_tiles; ++i) {
-      const int begin = i * rows;
-      r.tiles[last_tile - n_tiles + i] = {expert, last_place - count + begin,
-                                          min(rows, count - begin)};
-    }
-    places = __shfl_sync(kAllLanes, last_place, kWarp - 1);
-    tiles = __shfl_sync(kAllLanes, last_tile, kWarp - 1);
+  int place = 0;
+  int tile = 0;
+  for (int e = first; e < last; ++e) {
+    place += counts[e];
+    tile += tiles_of(counts[e]);
   }
-  if (lists_tiles && lane == 0) *r.n_tiles = tiles;
+  const int own_places = place;
+  const int own_tiles = tile;
+  for (int step = 1; step < kWarp; step *= 2) {
+    const int other_places = __shfl_up_sync(kAllLanes, place, step);
+    const int other_tiles = __shfl_up_sync(kAllLanes, tile, step);
+    if (lane < step) continue;
+    place += other_places;
+    tile += other_tiles;
+  }
+  if (lists_tiles && lane == kWarp - 1) *r.n_tiles = tile;
+  place -= own_places;
+  tile -= own_tiles;
+  for (int e = first; e < last; ++e) {
+    const int count = counts[e];
+    next[e] += place;
+    if (lists_tiles && count > 0) {
+      const int n_tiles = tiles_of(count);
+      const int even = n_tiles == 1 ? count : ceil_div(count, n_tiles);
+      const int rows = n_tiles == 1 ? count : ceil_div(even, r.tile_grain) * r.tile_grain;
+      for (int begin = 0; begin < count; begin += rows) {
+        r.tiles[tile++] = {e, place + begin, min(rows, count - begin)};
+      }
+    }
+    place += count;
+  }
 }
 
 // By a block: gives pairs from `begin` to `end` their places, from next [n_experts] on, but those
@@ -148,10 +159,10 @@ __global__ __launch_bounds__(kSortThreads) void place_pairs_kernel(Routing routi
   place_pairs(routing, n_experts, used, begin, min(begin + kBlockPairs, n_pairs), next);
 }
 
-// By a warp.
+// By a warp: `experts` and `weights`, [router.used], of a token.
 template <int kEach>
 __device__ void choose_experts_of(const Matrix& scores, int64_t token, const Router& router,
-                                  const Routing& routing, std::byte* shared) {
+                                  int32_t* experts, float* weights, std::byte* shared) {
   const auto* row = static_cast<const float*>(scores.data) + token * scores.stride;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   float logits[kEach];
@@ -159,9 +170,7 @@ __device__ void choose_experts_of(const Matrix& scores, int64_t token, const Rou
   for (int i = 0; i < kEach; ++i) {
     logits[i] = lane + i * kWarp < scores.cols ? row[lane + i * kWarp] : 0;
   }
-  choose_experts(logits, static_cast<int>(scores.cols), router,
-                 routing.experts + token * router.used, routing.weights + token * router.used,
-                 shared);
+  choose_experts(logits, static_cast<int>(scores.cols), router, experts, weights, shared);
 }
 
 // A warp for each token.
@@ -169,7 +178,9 @@ template <int kEach>
 __global__ void choose_experts_kernel(Matrix scores, Router router, Routing routing) {
   extern __shared__ __align__(16) std::byte memory[];
   begin_kernel();
-  choose_experts_of<kEach>(scores, blockIdx.x, router, routing, memory);
+  const int64_t first_pair = int64_t{blockIdx.x} * router.used;
+  choose_experts_of<kEach>(scores, blockIdx.x, router, routing.experts + first_pair,
+                           routing.weights + first_pair, memory);
 }
 
 // One block.
@@ -181,18 +192,59 @@ __global__ __launch_bounds__(kBlockThreads) void sort_by_expert_kernel(Routing r
   sort_by_expert(routing, n_experts, used, n_pairs, memory);
 }
 
-// Both, in one block of a warp for each token.
+/// The shared memory of a block that routes so many tokens: counts of pairs by expert, the next
+/// places, what each token chose, and what a warp needs to choose.
+struct RouteMemory {
+  int32_t* counts;   // [n_experts]
+  int32_t* next;     // [n_experts]
+  int32_t* experts;  // [tokens · used]
+  float* weights;    // [tokens · used]
+  std::byte* choice;
+
+  __device__ RouteMemory(std::byte* memory, int n_experts, int pairs)
+      : counts(reinterpret_cast<int32_t*>(memory)),
+        next(counts + n_experts),
+        experts(next + n_experts),
+        weights(reinterpret_cast<float*>(experts + pairs)),
+        choice(reinterpret_cast<std::byte*>(weights + pairs)) {}
+  static size_t bytes(int64_t n_experts, int64_t pairs, size_t choice_bytes) {
+    return static_cast<size_t>(n_experts + pairs) * 2 * sizeof(int32_t) + choice_bytes;
+  }
+};
+
+// Both, in one block of a warp for each token. Of little code, which runs once: fetching it is most
+// of the time.
 template <int kEach>
 __global__ __launch_bounds__(kBlockThreads) void route_kernel(Matrix scores, Router router,
                                                               Routing routing, int n_experts,
                                                               int warp_bytes) {
   extern __shared__ __align__(16) std::byte memory[];
   begin_kernel();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  choose_experts_of<kEach>(scores, warp, router, routing, memory + warp * warp_bytes);
+  const int token = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const RouteMemory m(memory, n_experts, static_cast<int>(scores.rows) * router.used);
+  for (int e = static_cast<int>(threadIdx.x); e < n_experts; e += static_cast<int>(blockDim.x)) {
+    m.counts[e] = 0;
+    m.next[e] = 0;
+  }
+  const int first_pair = token * router.used;
+  const int32_t* experts = m.experts + first_pair;
+  choose_experts_of<kEach>(scores, token, router, m.experts + first_pair, m.weights + first_pair,
+                           m.choice + token * warp_bytes);
   __syncthreads();
-  sort_by_expert(routing, n_experts, router.used, static_cast<int>(scores.rows) * router.used,
-                 memory);
+  for (int k = lane; k < router.used; k += kWarp) {
+    if (experts[k] < n_experts) atomicAdd(&m.counts[experts[k]], 1);
+  }
+  __syncthreads();
+  if (token == 0) divide_places(routing, n_experts, m.counts, m.next, true);
+  __syncthreads();
+  for (int k = lane; k < router.used; k += kWarp) {
+    const int pair = first_pair + k;
+    const int place = experts[k] < n_experts ? atomicAdd(&m.next[experts[k]], 1) : -1;
+    routing.weights[pair] = m.weights[pair];
+    routing.place_of[pair] = place;
+    if (place >= 0) routing.token_at[place] = token;
+  }
 }
 
 template <int kEach>
@@ -201,8 +253,9 @@ void route_from(const Matrix& scores, const Router& router, int32_t n_experts,
   const auto tokens = static_cast<unsigned>(scores.rows);
   const size_t warp_bytes = choice_bytes(scores.cols, router);
   const size_t sort_bytes = static_cast<size_t>(2 * n_experts) * sizeof(int32_t);
-  const size_t bytes = std::max(tokens * warp_bytes, sort_bytes);
   if constexpr (kEach <= kMostEach) {
+    const size_t bytes =
+        RouteMemory::bytes(n_experts, scores.rows * router.used, tokens * warp_bytes);
     if (tokens * kWarp <= kBlockThreads && bytes <= kBlockSharedBytes) {
       queue.launch("choosing experts", route_kernel<kEach>, {1, tokens * kWarp, bytes}, scores,
                    router, routing, n_experts, static_cast<int>(warp_bytes));

@@ -1,25 +1,28 @@
 // Products of a few rows beside codes of floats (kernels/cuda/coded.cuh), on Hopper: each warp
 // widens the codes of its own sixteen channels in registers. Of that there is least: it takes about
 // 20 instructions for eight codes. So sixteen warps are on a multiprocessor, where others of a
-// scheduler work while one waits.
+// scheduler work while one waits, and one more of each block copies for them.
 //
-// A block makes a tile of channels, in steps of a block of 512 columns, which asynchronous copies
-// bring to shared memory while the one before is multiplied. Rows of x that a tile does not have
-// are neither copied nor stored. Where there are fewer tiles than places for blocks, a cluster of
-// blocks divides the columns of one, and each makes the results of some of its channels.
+// A block makes a tile of channels, in steps of a block of 512 columns, which are brought to shared
+// memory while the one before is multiplied; beside experts it goes from tile to tile. Rows of x
+// that a tile does not have are neither copied nor stored. Where one weight has fewer tiles than
+// there are places for blocks, a cluster of blocks divides the columns of one, and each makes the
+// results of some of its channels.
 //
 // Of 512 columns each sum is a chain from the first to the last. These are added in order, in each
 // half of the inputs, of experts all together, as warpgroups do it beside many rows
 // (product_consumer_sm90a.cuh) and the step's kernel beside one.
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
-#include "kernels/cuda/async_copy.cuh"
+#include "kernels/cuda/barriers.cuh"
 #include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/tiling.h"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/tensor_map.h"
 #include "kernels/cuda/types.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -33,7 +36,6 @@ constexpr int kPiece = 16;  // bytes that a copy takes
 constexpr int kStages = 2;
 constexpr int kBlockSteps = static_cast<int>(kPackedBlock / kPackedStep);
 constexpr int kStepBytes = static_cast<int>(kPackedStep) * 2;  // of x
-constexpr int kXPieces = kBlockSteps * kStepBytes / kPiece;    // of a row of x in a stage
 constexpr int kMostCluster = 8;
 constexpr int kTogether = 4;  // steps of a turn, a multiple of those of a group
 
@@ -44,132 +46,172 @@ constexpr WeightFormat codes_of(WeightFormat format) {
              : format;
 }
 
-/// Bytes from one row of so many to the next in shared memory: an odd number of pieces, so that
-/// eight rows' are in different banks.
-constexpr int pitch_of(int bytes) { return (bytes / kPiece | 1) * kPiece; }
-constexpr int kXPitch = pitch_of(kXPieces * kPiece);
+/// From one row of x to the next in shared memory: an odd number of pieces, so that eight rows' are
+/// in different banks.
+constexpr int kXBytes = static_cast<int>(kPackedBlock) * 2;
+constexpr int kXPitch = kXBytes + kPiece;
 
 constexpr int kRows = kFewCodedRows;  // of x, of a tile
 constexpr int kEights = kRows / kEight;
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kWarps = 8;  // that multiply
+constexpr int kThreads = (kWarps + 1) * kWarp;
 constexpr int kBlocks = 2;  // on a multiprocessor
 constexpr int kChannels = kWarps * kWarpChannels;
-constexpr int kWarpRows = kRows / kWarps;  // that a warp copies
-constexpr int kWarpSums = kEights * 4;     // of a lane
+constexpr int kWarpSums = kEights * 4;  // of a lane
 constexpr int kBlockSums = kWarps * kWarpSums * kWarp;
 
 /// Blocks of columns that one of a cluster's blocks has at most: in the end their sums are where
 /// its stages were.
 constexpr int kMostColumnBlocks = 12;
 
-constexpr int stage_bytes(WeightFormat format) {
-  return kChannels * pitch_of(static_cast<int>(packed_block_bytes(format))) + kRows * kXPitch;
+constexpr int weights_bytes(WeightFormat format) {
+  return kChannels * static_cast<int>(packed_block_bytes(format));
 }
+constexpr int stage_bytes(WeightFormat format) { return weights_bytes(format) + kRows * kXPitch; }
 static_assert(kMostColumnBlocks * kBlockSums * sizeof(float) <=
               kStages * stage_bytes(WeightFormat::mxfp4));
+static_assert(kRows <= kWarp, "a lane copies a row");
 
 struct Arguments {
   Product product;
   RowTiles tiles;
-  int64_t row_bytes = 0;
   int column_blocks = 0;
 };
 
-/// What a warp copies: the weights of its own channels, and some rows of x, a block of columns
-/// after the other. Of little code, which runs once.
-template <WeightFormat kFormat, bool kGated>
-class WarpCopier {
+/// The blocks of columns of one block of a cluster.
+struct ColumnBlocks {
+  int first;
+  int count;
+
+  __device__ ColumnBlocks(int all, int rank, int cluster)
+      : first(rank * all / cluster), count((rank + 1) * all / cluster - first) {}
+};
+
+/// What a block makes at a time.
+struct Tile {
+  RowTile rows;
+  int first_channel;  // of a gate's pairs the first's and the second's in turn, by eights
+  ColumnBlocks columns;
+};
+
+/// Calls f(tile) for each of this block's. Of experts, when there are inputs.
+template <bool kGated, bool kGrouped, typename F>
+__device__ void for_tiles(const Arguments& a, const F& f) {
+  if constexpr (kGrouped) {
+    // Blocks beside each other have the same rows and other channels.
+    const int across =
+        ceil_div(static_cast<int>(a.product.outputs), kGated ? kChannels / 2 : kChannels);
+    const int count = *a.tiles.n_tiles * across;
+#pragma unroll 1
+    for (int n = static_cast<int>(blockIdx.x); n < count; n += static_cast<int>(gridDim.x)) {
+      f(Tile{a.tiles.tiles[n / across], n % across * kChannels, {a.column_blocks, 0, 1}});
+    }
+  } else {
+    f(Tile{{.rows = a.product.rows},
+           cluster_of_block() * kChannels,
+           {a.column_blocks, rank_in_cluster(), cluster_size()}});
+  }
+}
+
+/// A stage's copies are there; all warps have read it.
+struct Barriers {
+  uint64_t there[kStages];
+  uint64_t read[kStages];
+};
+
+/// What a warp copies for the others: a tile's weights and rows of x, a block of columns after the
+/// other, as soon as there is room.
+template <WeightFormat kFormat, bool kGated, bool kGrouped>
+class Copier {
  public:
-  __device__ WarpCopier(const Arguments& a, const RowTile& tile, int64_t first_channel,
-                        int first_column_block)
-      : row_bytes_(a.row_bytes), rows_(tile.rows), warp_(threadIdx.x / kWarp) {
-    const Product& p = a.product;
-    lane_ = static_cast<int>(threadIdx.x) % kWarp;
-    // Of the lower eight rows a half of the warp, of the upper ones the other half. Outputs come in
-    // eights; those past the end repeat the last ones.
-    const int half = lane_ / kHalf;
-    const int64_t last = p.outputs - kEight;
-    int64_t channel = first_channel + warp_ * kWarpChannels + half * kEight;
-    if constexpr (kGated) {
-      channel = half * p.outputs + min(first_channel / 2 + warp_ * kEight, last);
-    } else {
-      channel = min(channel, last);
-    }
-    channel += tile.expert * (kGated ? 2 : 1) * p.outputs;
-    const int before = first_column_block * kBlockBytes;
-    weights_ = static_cast<const unsigned char*>(p.weight) + channel * row_bytes_ + before;
-    bytes_left_ = static_cast<int>(row_bytes_) - before;
-    inputs_left_ = static_cast<int>(p.inputs) - first_column_block * static_cast<int>(kPackedBlock);
-  }
+  __device__ Copier(const CUtensorMap& weights, const Arguments& a, unsigned char* stages,
+                    Barriers& barriers)
+      : weights_(weights),
+        a_(a),
+        stages_(stages),
+        barriers_(barriers),
+        lane_(static_cast<int>(threadIdx.x) % kWarp) {}
 
-  /// Of the next block.
-  __device__ void copy_weights(uint32_t stage) {
-    stage += (warp_ * kWarpChannels + lane_ / kHalf * kEight) * kPitch;
-    const int piece = lane_ % kHalf * kPiece;
-    const unsigned char* from = weights_ + piece;
-    const bool wanted = piece < bytes_left_;
-#pragma unroll
-    for (int row = 0; row < kEight; ++row) {
-      copy_async(stage + row * kPitch + piece, from, wanted);
-      from += row_bytes_;
+  /// wait: for inputs.
+  template <typename Wait>
+  __device__ void copy(const Tile& tile, const Wait& wait) {
+    // Weights are there before the inputs, but of experts: which these are is one of them.
+    const int ahead = kGrouped ? 0 : min(tile.columns.count, kStages);
+#pragma unroll 1
+    for (int n = 0; n < ahead; ++n) begin_stage(tile, n);
+    if constexpr (!kGrouped) wait();
+    const unsigned char* x = nullptr;
+    if (lane_ < tile.rows.rows) {
+      const int at = tile.rows.first + lane_;
+      const int64_t row = a_.tiles.x_rows != nullptr ? a_.tiles.x_rows[at] : at;
+      x = static_cast<const unsigned char*>(a_.product.x) + row * a_.product.x_stride * 2 +
+          tile.columns.first * kXBytes;
     }
-    // What is behind the sixteen pieces of each row, a lane's of row lane % 8.
-    constexpr int kRest = kBlockBytes / kPiece - kHalf;
-    from = weights_ + lane_ % kEight * row_bytes_;
-#pragma unroll
-    for (int i = 0; i < kRest; i += 2) {
-      const int at = (kHalf + i + lane_ % kHalf / kEight) * kPiece;
-      if (at < kBlockBytes) {
-        copy_async(stage + lane_ % kEight * kPitch + at, from + at, at < bytes_left_);
+#pragma unroll 1
+    for (int n = 0; n < tile.columns.count; ++n) {
+      if (n >= ahead) begin_stage(tile, n);
+      const uint32_t stage = (begun_ + n) % kStages;
+      if (x != nullptr) {
+        copy_bulk(shared_address(stages_ + stage * kStageBytes + kWeightsBytes + lane_ * kXPitch),
+                  x + n * kXBytes, x_bytes(tile, n), barriers_.there[stage]);
       }
     }
-    weights_ += kBlockBytes;
-    bytes_left_ -= kBlockBytes;
-  }
-
-  /// When there are inputs.
-  __device__ void find_rows(const Arguments& a, const RowTile& tile, int first_column_block) {
-    const auto* x = static_cast<const unsigned char*>(a.product.x) +
-                    (first_column_block * kXPieces + lane_) * kPiece;
-#pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) {
-      const int at = tile.first + min(warp_ + i * kWarps, rows_ - 1);
-      const int64_t row = a.tiles.x_rows != nullptr ? a.tiles.x_rows[at] : at;
-      x_[i] = x + row * a.product.x_stride * 2;
-    }
-  }
-  __device__ void copy_x(uint32_t stage) {
-    stage += kChannels * kPitch + warp_ * kXPitch + lane_ * kPiece;
-#pragma unroll
-    for (int i = 0; i < kWarpRows; ++i) {
-      if (warp_ + i * kWarps < rows_) {
-#pragma unroll
-        for (int part = 0; part < kXPieces / kWarp; ++part) {
-          const bool exists = (part * kWarp + lane_) * (kPiece / 2) < inputs_left_;
-          copy_async(stage + i * kWarps * kXPitch + part * kWarp * kPiece,
-                     exists ? x_[i] + part * kWarp * kPiece : x_[i], exists);
-        }
-        x_[i] += kXPieces * kPiece;
-      }
-    }
-    inputs_left_ -= static_cast<int>(kPackedBlock);
-    close_copies();
+    begun_ += tile.columns.count;
   }
 
  private:
-  static constexpr int kBlockBytes = static_cast<int>(packed_block_bytes(kFormat));
-  static constexpr int kPitch = pitch_of(kBlockBytes);
-  static constexpr int kHalf = kWarp / 2;
+  static constexpr int kWeightsBytes = weights_bytes(kFormat);
+  static constexpr int kStageBytes = stage_bytes(kFormat);
+  static constexpr int kWord = sizeof(float);  // the map's elements
+  static constexpr int kBlockWords = static_cast<int>(packed_block_bytes(kFormat)) / kWord;
 
-  const unsigned char* weights_;
-  const unsigned char* x_[kWarpRows];
-  int64_t row_bytes_;
-  int bytes_left_;
-  int inputs_left_;
-  int rows_;
-  int warp_;
+  // Of a row of x in the tile's n-th block of columns, whole pieces.
+  [[nodiscard]] __device__ int x_bytes(const Tile& tile, int n) const {
+    const int before = (tile.columns.first + n) * static_cast<int>(kPackedBlock);
+    const int columns = static_cast<int>(a_.product.inputs) - before;
+    return min(ceil_div(columns * 2, kPiece) * kPiece, kXBytes);
+  }
+
+  // When the stage of the tile's n-th block of columns has been read: says what will come there,
+  // and begins with the weights.
+  __device__ void begin_stage(const Tile& tile, int n) {
+    const uint32_t filling = begun_ + n;
+    const uint32_t stage = filling % kStages;
+    unsigned char* to = stages_ + stage * kStageBytes;
+    wait_for_phase(barriers_.read[stage], filling / kStages % 2 ^ 1U);
+    const int bytes = x_bytes(tile, n);
+    uint64_t& there = barriers_.there[stage];
+    if (lane_ < tile.rows.rows) {  // zeros to the end of a turn of steps
+      constexpr int kTurnBytes = kTogether * kStepBytes;
+      unsigned char* row = to + kWeightsBytes + lane_ * kXPitch;
+      for (int at = bytes; at % kTurnBytes != 0; at += kPiece) {
+        *reinterpret_cast<uint4*>(row + at) = {};
+      }
+    }
+    if (lane_ == 0) {
+      arrive_and_expect(there, kWeightsBytes + tile.rows.rows * bytes);
+    } else if (lane_ < kRows) {
+      arrive(there);
+    }
+    __syncwarp();
+    if (lane_ == 0) {
+      const int column = (tile.columns.first + n) * kBlockWords;
+      const auto outputs = static_cast<int>(a_.product.outputs);
+      if constexpr (kGated) {
+        copy_box_by_eights(to, weights_, column, tile.first_channel / 2 / kEight, tile.rows.expert,
+                           there);
+      } else {
+        copy_box(to, weights_, column, tile.rows.expert * outputs + tile.first_channel, there);
+      }
+    }
+  }
+
+  const CUtensorMap& weights_;
+  const Arguments& a_;
+  unsigned char* stages_;
+  Barriers& barriers_;
   int lane_;
+  uint32_t begun_ = 0;  // stages of the tiles before
 };
 
 /// A warp's sums of sixteen channels: of rows of x by eights, as mma_16x8x16() has them.
@@ -183,7 +225,7 @@ __device__ void multiply_block(const CodedStep& coded, const unsigned char* bloc
   constexpr CodedLayout kLayout(kFormat);
   constexpr WeightFormat kCodes = codes_of(kFormat);
   constexpr int kGroupSteps = 1 << kLayout.group_shift;
-  const unsigned char* lower_block = block + kEight * pitch_of(kLayout.block_bytes);
+  const unsigned char* lower_block = block + kEight * kLayout.block_bytes;
 #pragma unroll 1
   for (int begin = 0; begin < steps; begin += kTogether) {
     CodedStep::Group upper_group;
@@ -214,25 +256,16 @@ __device__ void multiply_block(const CodedStep& coded, const unsigned char* bloc
   }
 }
 
-/// The blocks of columns of one block of a cluster.
-struct ColumnBlocks {
-  int first;
-  int count;
-
-  __device__ ColumnBlocks(int all, int rank, int cluster)
-      : first(rank * all / cluster), count((rank + 1) * all / cluster - first) {}
-};
-
 /// Where results go: rows of a tile, and channels of an expert.
 template <bool kGated, bool kGrouped>
 class Finisher {
  public:
-  __device__ Finisher(const Arguments& a, const RowTile& tile, int first_channel)
+  __device__ Finisher(const Arguments& a, const Tile& tile)
       : to_(a.product.to),
         outputs_(a.product.outputs),
-        tile_(tile),
-        first_output_(kGated ? first_channel / 2 : first_channel) {
-    if (to_.bias != nullptr) to_.bias += tile.expert * (kGated ? 2 : 1) * outputs_;
+        tile_(tile.rows),
+        first_output_(kGated ? tile.first_channel / 2 : tile.first_channel) {
+    if (to_.bias != nullptr) to_.bias += tile_.expert * (kGated ? 2 : 1) * outputs_;
   }
 
   /// The sums of row 8 · eight + 2t + i and a warp's channels g and g + 8, of lane 4g + t.
@@ -265,97 +298,84 @@ class Finisher {
   int64_t first_output_;
 };
 
-/// The sums of all blocks of columns of a tile, which the cluster's blocks have in their shared
-/// memory.
-class TileSums {
- public:
-  /// A lane's sums of the block's n-th block of columns.
-  static __device__ float* of_lane(float* block_sums, int n) {
-    return block_sums + n * kBlockSums +
-           static_cast<int>(threadIdx.x) / kWarp * (kWarpSums * kWarp) +
-           static_cast<int>(threadIdx.x) % kWarp;
-  }
+// A lane's sums of a block's n-th block of columns, in its shared memory.
+__device__ float* sums_of_lane(float* block_sums, int n) {
+  return block_sums + n * kBlockSums + static_cast<int>(threadIdx.x) / kWarp * (kWarpSums * kWarp) +
+         static_cast<int>(threadIdx.x) % kWarp;
+}
 
-  /// Two sums of this lane of a warp: [i] of eight `eight`, and the one of the channel eight
-  /// further.
-  static __device__ void add_up(float* block_sums, const Arguments& a, int cluster, int warp,
-                                int eight, int i, float (&totals)[2]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    const int half = a.column_blocks / 2;
-    float first_half[2] = {};
-    const float* from = block_sums + (warp * kWarpSums + eight * 4 + i) * kWarp + lane;
-    int block = 0;
-    for (int rank = 0; rank < cluster; ++rank) {
-      const int count = ColumnBlocks(a.column_blocks, rank, cluster).count;
-#pragma unroll 4
-      for (int n = 0; n < count; ++n, ++block) {
+// Two sums of this lane of a warp: [i] of eight `eight`, and the one of the channel eight
+// further, of all blocks of columns of a tile.
+__device__ void add_up_blocks(float* block_sums, const Arguments& a, int cluster, int warp,
+                              int eight, int i, float (&totals)[2]) {
+  constexpr int kLoads = 4;  // on their way together
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int half = a.column_blocks / 2;
+  float first_half[2] = {};
+  const float* from = block_sums + (warp * kWarpSums + eight * 4 + i) * kWarp + lane;
+  int rank = 0;
+  int in_rank = 0;
+#pragma unroll 1
+  for (int first = 0; first < a.column_blocks; first += kLoads) {
+    float more[kLoads][2];
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float more = load_from_block(rank, from + n * kBlockSums + j * 2 * kWarp);
-          if (block == half) first_half[j] = totals[j];
-          totals[j] = block == 0 || block == half ? more : __fadd_rn(totals[j], more);
-        }
+    for (int n = 0; n < kLoads; ++n) {
+      if (first + n >= a.column_blocks) continue;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        more[n][j] = load_from_block(rank, from + in_rank * kBlockSums + j * 2 * kWarp);
+      }
+      if (++in_rank < ColumnBlocks(a.column_blocks, rank, cluster).count) continue;
+      in_rank = 0;
+      ++rank;
+    }
+#pragma unroll
+    for (int n = 0; n < kLoads; ++n) {
+      const int block = first + n;
+      if (block >= a.column_blocks) continue;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if (block == half) first_half[j] = totals[j];
+        totals[j] = block == 0 || block == half ? more[n][j] : __fadd_rn(totals[j], more[n][j]);
       }
     }
-    if (half == 0) return;
+  }
+  if (half == 0) return;
 #pragma unroll
-    for (int j = 0; j < 2; ++j) totals[j] = __fadd_rn(first_half[j], totals[j]);
-  }
-};
+  for (int j = 0; j < 2; ++j) totals[j] = __fadd_rn(first_half[j], totals[j]);
+}
 
+/// Makes a tile of blocks that are copied, stages from number `begun` on. By a warp that
+/// multiplies.
 template <WeightFormat kFormat, bool kGated, bool kGrouped>
-__global__ __launch_bounds__(kThreads,
-                             kBlocks) void few_coded_kernel(const __grid_constant__ Arguments a) {
-  extern __shared__ __align__(16) unsigned char memory[];
+__device__ void make_tile(const Arguments& a, const Tile& tile, uint32_t begun,
+                          unsigned char* stages, Barriers& barriers) {
   constexpr CodedLayout kLayout(kFormat);
-  constexpr int kPitch = pitch_of(kLayout.block_bytes);
   constexpr int kStageBytes = stage_bytes(kFormat);
-  const Product& p = a.product;
-  const int cluster = kGrouped ? 1 : cluster_size();
-  const int rank = kGrouped ? 0 : rank_in_cluster();
-  const int first_channel = static_cast<int>(blockIdx.x) / cluster * kChannels;
-  RowTile tile{.rows = p.rows};
-  // After the first weights are asked for, but of experts: which these are is an input.
-  const auto wait = [] { wait_for_inputs(); };
-  if constexpr (kGrouped) {
-    wait();
-    if (static_cast<int>(blockIdx.y) >= *a.tiles.n_tiles) return;
-    tile = a.tiles.tiles[blockIdx.y];
-  }
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const CodedStep coded(kLayout, lane);
-  const ColumnBlocks own(a.column_blocks, rank, cluster);
-  const uint32_t first_stage = shared_address(memory);
-  WarpCopier<kFormat, kGated> copier(a, tile, first_channel, own.first);
-  copier.copy_weights(first_stage);
-  if constexpr (!kGrouped) wait();
-  copier.find_rows(a, tile, own.first);
-  copier.copy_x(first_stage);
-
-  const int eights = ceil_div(tile.rows, kEight);
-  const int all_steps = ceil_div(static_cast<int>(p.inputs), static_cast<int>(kPackedStep));
+  const int eights = ceil_div(tile.rows.rows, kEight);
+  const int all_steps = ceil_div(static_cast<int>(a.product.inputs), static_cast<int>(kPackedStep));
   Sums totals = {};
   float parked[kGrouped ? 1 : kMostColumnBlocks][kWarpSums];
 #pragma unroll 1
-  for (int n = 0; n < own.count; ++n) {
-    const int stage = n % kStages * kStageBytes;
-    wait_for_copies<0>();
-    __syncthreads();  // all copies of the block are there, and all have read the one before
-    if (n + 1 < own.count) {
-      const uint32_t next = first_stage + (kStageBytes - stage);
-      copier.copy_weights(next);
-      copier.copy_x(next);
-    }
-    Sums sums = {};
-    const unsigned char* upper = memory + stage + (warp * kWarpChannels + lane / 4) * kPitch;
+  for (int n = 0; n < tile.columns.count; ++n) {
+    const uint32_t filling = begun + n;
+    const uint32_t stage = filling % kStages;
+    const unsigned char* weights = stages + stage * kStageBytes;
+    const unsigned char* upper = weights + (warp * kWarpChannels + lane / 4) * kLayout.block_bytes;
     const uint32_t x =
-        first_stage + stage + kChannels * kPitch + lane % 8 * kXPitch + lane / 8 * kPiece;
-    const int steps = min(all_steps - (own.first + n) * kBlockSteps, kBlockSteps);
-    const bool is_large = coded.has_large_scale(upper, upper + kEight * kPitch);
+        shared_address(weights) + weights_bytes(kFormat) + lane % 8 * kXPitch + lane / 8 * kPiece;
+    const int steps = min(all_steps - (tile.columns.first + n) * kBlockSteps, kBlockSteps);
+    wait_for_phase(barriers.there[stage], filling / kStages % 2);
+    Sums sums = {};
+    const bool is_large = coded.has_large_scale(upper, upper + kEight * kLayout.block_bytes);
     CodedStep::with_scales<kFormat>(is_large, [&]<bool kLarge>() {
       multiply_block<kFormat, kLarge>(coded, upper, x, steps, eights, sums);
     });
+    __syncwarp();
+    if (lane == 0) arrive(barriers.read[stage]);
 #pragma unroll
     for (int i = 0; i < kWarpSums; ++i) {
       const float sum = sums[i / 4][i % 4];
@@ -367,9 +387,8 @@ __global__ __launch_bounds__(kThreads,
       }
     }
   }
-  allow_next_kernel();
 
-  const Finisher<kGated, kGrouped> finisher(a, tile, first_channel);
+  const Finisher<kGated, kGrouped> finisher(a, tile);
   if constexpr (kGrouped) {
 #pragma unroll
     for (int eight = 0; eight < kEights; ++eight) {
@@ -379,57 +398,118 @@ __global__ __launch_bounds__(kThreads,
       }
     }
   } else {
-    auto* block_sums = reinterpret_cast<float*>(memory);
-    __syncthreads();  // stages are read
-    for (int n = 0; n < own.count; ++n) {
-      float* to = TileSums::of_lane(block_sums, n);
+    allow_next_kernel();
+    auto* block_sums = reinterpret_cast<float*>(stages);
+    synchronize_threads(1, kWarps * kWarp);  // stages are read
+    for (int n = 0; n < tile.columns.count; ++n) {
+      float* to = sums_of_lane(block_sums, n);
 #pragma unroll
       for (int i = 0; i < kWarpSums; ++i) to[i * kWarp] = parked[n][i];
     }
     synchronize_cluster();
     // Two sums of a lane for each of a warp's rows.
+    const int cluster = cluster_size();
     const int units = kWarps * eights * 2;
-    for (int unit = rank + cluster * warp; unit < units; unit += cluster * kWarps) {
+    for (int unit = rank_in_cluster() + cluster * warp; unit < units; unit += cluster * kWarps) {
       const int of_warp = unit % kWarps;
       const int eight = unit / kWarps / 2;
       const int i = unit / kWarps % 2;
       float sums[2] = {};
-      TileSums::add_up(block_sums, a, cluster, of_warp, eight, i, sums);
+      add_up_blocks(block_sums, a, cluster, of_warp, eight, i, sums);
       finisher.finish(of_warp, eight, i, sums[0], sums[1]);
     }
     synchronize_cluster();  // all have read this block's
   }
 }
 
-/// Blocks of a cluster: as many as there are places for, none with more columns than it can keep
-/// sums of, and none without.
-int choose_cluster(int tiles, int column_blocks) {
-  const int places = kBlocks * gpu_attribute(cudaDevAttrMultiProcessorCount);
+template <WeightFormat kFormat, bool kGated, bool kGrouped>
+__global__ __launch_bounds__(kThreads, kBlocks) void few_coded_kernel(
+    const __grid_constant__ CUtensorMap weights, const __grid_constant__ Arguments a) {
+  extern __shared__ __align__(128) unsigned char stages[];
+  __shared__ Barriers barriers;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  if (threadIdx.x == kWarps * kWarp) {
+    prefetch_map(weights);
+    for (int stage = 0; stage < kStages; ++stage) {
+      init_barrier(barriers.there[stage], kRows);
+      init_barrier(barriers.read[stage], kWarps);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  const auto wait = [] { wait_for_inputs(); };
+  if (kGrouped || warp < kWarps) wait();
+  if (warp == kWarps) {
+    Copier<kFormat, kGated, kGrouped> copier(weights, a, stages, barriers);
+    for_tiles<kGated, kGrouped>(a, [&](const Tile& tile) { copier.copy(tile, wait); });
+    if constexpr (!kGrouped) {  // as often as the others
+      synchronize_cluster();
+      synchronize_cluster();
+    }
+  } else {
+    uint32_t begun = 0;
+    for_tiles<kGated, kGrouped>(a, [&](const Tile& tile) {
+      make_tile<kFormat, kGated, kGrouped>(a, tile, begun, stages, barriers);
+      begun += tile.columns.count;
+    });
+    if constexpr (kGrouped) allow_next_kernel();
+  }
+}
+
+/// By a cluster's number of blocks, how many clusters the GPU has places for.
+using ClustersAtOnce = std::array<int, kMostCluster + 1>;
+
+template <typename Kernel>
+ClustersAtOnce clusters_at_once(Kernel* kernel, size_t shared_bytes) {
+  ClustersAtOnce at_once{};
+  for (unsigned blocks = 1; blocks < at_once.size(); ++blocks) {
+    at_once.at(blocks) = active_clusters(kernel, {blocks, kThreads, shared_bytes, blocks});
+  }
+  return at_once;
+}
+
+/// Blocks of a cluster: as many as there are places for, as few as are as fast, and none with more
+/// columns than it can keep sums of.
+int choose_cluster(int tiles, int column_blocks, const ClustersAtOnce& at_once) {
   const int least = ceil_div(column_blocks, kMostColumnBlocks);
-  const int most = std::clamp(places / tiles, least, kMostCluster);
-  return ceil_div(column_blocks, ceil_div(column_blocks, std::min(most, column_blocks)));
+  int cluster = std::min(kMostCluster, column_blocks);
+  while (cluster > least && at_once.at(static_cast<size_t>(cluster)) < tiles) --cluster;
+  return ceil_div(column_blocks, ceil_div(column_blocks, cluster));
 }
 
 template <WeightFormat kFormat, bool kGated, bool kGrouped>
-void launch(const Arguments& a, const Queue& queue) {
+void launch(const Arguments& a, const Weight& weight, const Queue& queue) {
   const auto kernel = few_coded_kernel<kFormat, kGated, kGrouped>;
   constexpr size_t kBytes = kStages * stage_bytes(kFormat);
   allow_shared_memory(kernel, kBytes);
   const Product& p = a.product;
+  // In words, of which a box may have enough.
+  const auto words = static_cast<int64_t>(weight.row_bytes() / sizeof(float));
+  const BoxedMatrix matrix{weight.data,
+                           DType::f32,
+                           weight.rows,
+                           words,
+                           words,
+                           kChannels,
+                           static_cast<int32_t>(packed_block_bytes(kFormat))};
+  const CUtensorMap map = kGated ? describe_by_eights(matrix, p.outputs) : describe(matrix);
   const int tiles = ceil_div(p.outputs, kGated ? kChannels / 2 : kChannels);
-  const int row_tiles = kGrouped ? a.tiles.max_tiles : 1;
-  const int cluster = kGrouped ? 1 : choose_cluster(tiles, a.column_blocks);
+  static const ClustersAtOnce at_once = clusters_at_once(kernel, kBytes);  // GPUs are alike
+  const int cluster = kGrouped ? 1 : choose_cluster(tiles, a.column_blocks, at_once);
+  const int blocks = kGrouped ? std::min(tiles * a.tiles.max_tiles, at_once[1]) : tiles * cluster;
   queue.launch("multiplying matrices", kernel,
-               {dim3(tiles * cluster, row_tiles), kThreads, kBytes, static_cast<unsigned>(cluster)},
-               a);
+               {static_cast<unsigned>(blocks), kThreads, kBytes, static_cast<unsigned>(cluster)},
+               map, a);
 }
 
 template <WeightFormat kFormat>
-void launch(const Arguments& a, bool gated, const Queue& queue) {
+void launch(const Arguments& a, const Weight& weight, bool gated, const Queue& queue) {
   if (a.tiles.tiles != nullptr) {
-    gated ? launch<kFormat, true, true>(a, queue) : launch<kFormat, false, true>(a, queue);
+    gated ? launch<kFormat, true, true>(a, weight, queue)
+          : launch<kFormat, false, true>(a, weight, queue);
   } else {
-    gated ? launch<kFormat, true, false>(a, queue) : launch<kFormat, false, false>(a, queue);
+    gated ? launch<kFormat, true, false>(a, weight, queue)
+          : launch<kFormat, false, false>(a, weight, queue);
   }
 }
 
@@ -446,19 +526,18 @@ void few_coded_product(const Product& product, const Weight& weight, bool gated,
   const Arguments arguments{
       .product = product,
       .tiles = tiles,
-      .row_bytes = weight.row_bytes(),
       .column_blocks = static_cast<int>(ceil_div(product.inputs, kPackedBlock))};
   switch (weight.format) {
     case WeightFormat::mxfp4:
-      return launch<WeightFormat::mxfp4>(arguments, gated, queue);
+      return launch<WeightFormat::mxfp4>(arguments, weight, gated, queue);
     case WeightFormat::nf4:
-      return launch<WeightFormat::nf4>(arguments, gated, queue);
+      return launch<WeightFormat::nf4>(arguments, weight, gated, queue);
     case WeightFormat::int4_g32:
-      return launch<WeightFormat::int4_g32>(arguments, gated, queue);
+      return launch<WeightFormat::int4_g32>(arguments, weight, gated, queue);
     case WeightFormat::int4_g64:
-      return launch<WeightFormat::int4_g64>(arguments, gated, queue);
+      return launch<WeightFormat::int4_g64>(arguments, weight, gated, queue);
     case WeightFormat::int4_g128:
-      return launch<WeightFormat::int4_g128>(arguments, gated, queue);
+      return launch<WeightFormat::int4_g128>(arguments, weight, gated, queue);
     default:
       throw std::logic_error("few_coded_product: not a format of codes that are widened");
   }

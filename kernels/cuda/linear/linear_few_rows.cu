@@ -183,7 +183,7 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
 
   // A warp may be alone on its multiprocessor, a router's say: it has as many loads on the way as
   // registers allow.
-  constexpr int kUnroll = std::clamp(32 / (kRows * kVector), 2, 8);
+  constexpr int kUnroll = std::clamp(64 / (kRows * kVector), 2, 8);
   constexpr int kStep = kWarp * kVector;
   float sums[kRows] = {};
   for (int64_t first = static_cast<int64_t>(lane) * kVector; first < p.inputs;
@@ -228,13 +228,15 @@ void launch_any_rows(const Product& p, const Queue& queue) {
     const dim3 grid(ceil_div(p.outputs, kWarps), ceil_div(p.rows, rows));
     queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
   };
-  // Of few outputs, a router's say, each warp has one row, as long as all run at once: it waits for
-  // loads, of eight rows for eight times as many.
-  constexpr int kWarpsAtOnce = 16;  // of a multiprocessor
-  const int64_t at_once = int64_t{kWarpsAtOnce} * gpu_attribute(cudaDevAttrMultiProcessorCount);
-  if (p.rows == 1 || p.rows * p.outputs <= at_once) {
+  // Of few outputs, a router's say, each warp has one row, as long as nearly all run at once, then
+  // four: it waits for loads, of eight rows for eight times as many.
+  const auto fits = [&](int rows, int64_t warps) {
+    return ceil_div(p.rows, rows) * p.outputs <=
+           warps * gpu_attribute(cudaDevAttrMultiProcessorCount);
+  };
+  if (p.rows == 1 || fits(1, 32)) {
     launch(any_rows_kernel<A, W, 1, kVector>, 1);
-  } else if (p.rows <= 4) {
+  } else if (p.rows <= 4 || fits(4, 16)) {
     launch(any_rows_kernel<A, W, 4, kVector>, 4);
   } else {
     launch(any_rows_kernel<A, W, 8, kVector>, 8);

@@ -25,16 +25,20 @@ class Int4Widening {
                   lane / 16 * kInt4GroupBytes),
         codes_(weights + lane / 4 * kInt4BlockBytes) {}
 
-  __device__ void widen(Shared& shared, int part, uint32_t (&wide)[kInstructions][4]) const {
+  /// Of kCount instructions from number `first` of the block on, an even number.
+  template <int kCount>
+  __device__ void widen(Shared& shared, int first, uint32_t (&wide)[kCount][4]) const {
     const Int4Table& table = int4_table(shared);
-    const std::byte* from = codes_ + part * kInstructions;  // a group is an instruction
-    const uint32_t codes[2] = {
-        *reinterpret_cast<const uint32_t*>(from),
-        *reinterpret_cast<const uint32_t*>(from + 8 * kInt4BlockBytes)};  // of channels 8 apart
+    const std::byte* from = codes_ + first;  // a group is an instruction
+    using Codes = std::conditional_t<kCount == 2, uint16_t, uint32_t>;
+    static_assert(sizeof(Codes) == kCount);
+    // Of channels eight apart.
+    const uint32_t codes[2] = {*reinterpret_cast<const Codes*>(from),
+                               *reinterpret_cast<const Codes*>(from + 8 * kInt4BlockBytes)};
 #pragma unroll
-    for (int group = 0; group < kInstructions; group += 2) {
+    for (int group = 0; group < kCount; group += 2) {
       uint32_t q[4];
-      load_matrices<false>(q, matrices_ + (part * kInstructions + group) * kInt4GroupBytes);
+      load_matrices<false>(q, matrices_ + (first + group) * kInt4GroupBytes);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint32_t code = codes[i % 2] >> (8 * (group + i / 2)) & 0xff;
@@ -58,17 +62,18 @@ class CodedWidening {
         eight_channels_(8 * a.coded.block_bytes),
         has_large_scale_(step_.has_large_scale(block_, block_ + eight_channels_)) {}
 
-  __device__ void widen(Shared& /*shared*/, int part, uint32_t (&wide)[kInstructions][4]) const {
+  template <int kCount>
+  __device__ void widen(Shared& /*shared*/, int first, uint32_t (&wide)[kCount][4]) const {
     with_codes(step_.layout().format, [&]<WeightFormat kFormat>() {
       CodedStep::with_scales<kFormat>(has_large_scale_,
-                                      [&]<bool kLarge>() { widen<kFormat, kLarge>(part, wide); });
+                                      [&]<bool kLarge>() { widen<kFormat, kLarge>(first, wide); });
     });
   }
 
  private:
-  template <WeightFormat kFormat, bool kLarge>
-  __device__ void widen(int part, uint32_t (&wide)[kInstructions][4]) const {
-    constexpr int kSteps = kInstructions / 2;  // of a group, or of one each
+  template <WeightFormat kFormat, bool kLarge, int kCount>
+  __device__ void widen(int first, uint32_t (&wide)[kCount][4]) const {
+    constexpr int kSteps = kCount / 2;  // of a group, or of one each
     const bool each_has_group = layout_of<kFormat>(step_.layout()).group_shift == 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -76,7 +81,7 @@ class CodedWidening {
       CodedStep::Group group;
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) {
-        const int step = part * kSteps + i;
+        const int step = first / 2 + i;
         if (i == 0 || each_has_group) group = step_.group<kFormat, kLarge>(block, step);
         CodedStep::Registers registers;
         step_.widen<kFormat, kLarge>(group, block, step, registers);
@@ -312,6 +317,10 @@ class Consumer {
     if constexpr (kRows > kPartRows) {
       if (rows < kRows) return multiply_packed<kRows - kPartRows>(steps, rows, sums);
     }
+    // Instructions whose operands are widened at a time: beside the sums of many rows registers
+    // have room for few.
+    constexpr int kAtOnce = K::kRows > 128 ? 2 : kInstructions;
+    constexpr int kTurns = kInstructions / kAtOnce;  // of a stage of x
     const std::byte* x_stages = shared_.stages + a_.n_weight_stages * packed_stage_bytes<K>(a_);
     const int first_channel = group_ * kGroupChannels + thread_ / kWarp * 16;
     int before = 0;  // the stage of x before
@@ -330,29 +339,32 @@ class Consumer {
       const WideningOf<K> widening(a_, weights, lane_);
       // Two, so that the registers of one are widened while products read those of the other.
 #pragma unroll 2
-      for (int part = 0; part < K::kStepParts; ++part) {
-        uint32_t wide[kInstructions][4];
-        widening.widen(shared_, part, wide);
-        if (part + 1 == K::kStepParts) {
+      for (int n = 0; n < K::kStepParts * kTurns; ++n) {
+        const int turn = n % kTurns;
+        uint32_t wide[kAtOnce][4];
+        widening.widen(shared_, n * kAtOnce, wide);
+        if (n + 1 == K::kStepParts * kTurns) {
           __syncwarp();
           if (lane_ == 0) arrive(shared_.weights_done[weights_at_.stage]);
         }
-        wait_for_phase(shared_.there[at_.stage], at_.parity);
-        const std::byte* x = x_stages + at_.stage * a_.stage_bytes;
+        if (turn == 0) wait_for_phase(shared_.there[at_.stage], at_.parity);
+        const std::byte* x =
+            x_stages + at_.stage * a_.stage_bytes + turn * kAtOnce * kInstructionBytes;
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) pin(wide[i]);
+        for (int i = 0; i < kAtOnce; ++i) pin(wide[i]);
         pin(sums);
         begin_products();
 #pragma unroll
-        for (int i = 0; i < kInstructions; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           multiply_rows<kRows>(sums, wide[i], matrix_descriptor(x + i * kInstructionBytes, 16));
         }
         end_group();
         if (!is_first) {
           wait_for_groups<1>();
-          if (lane_ == 0) arrive(shared_.done[before]);
+          if (turn == 0 && lane_ == 0) arrive(shared_.done[before]);
         }
         is_first = false;
+        if (turn + 1 < kTurns) continue;
         before = at_.stage;
         at_.advance(a_.n_stages);
       }

@@ -1,4 +1,3 @@
-#include <cuda.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/driver.h"
+#include "kernels/cuda/ranks/meeting.h"
 #include "kernels/cuda/ranks/peer_sums.h"
 #include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/types.cuh"
@@ -220,19 +219,7 @@ __global__ void __launch_bounds__(kWordThreads) words_kernel(Sum sum, Terms term
   float values[1][kEach] = {};
   if (exists) {
     load_floats(sum.share + eight * kEach, values[0]);
-    if (terms.dtype == DType::f32) {
-      uint4 words[2];
-      memcpy(words, values, sizeof words);
-      send(terms, eight * int64_t{sizeof words}, words[0]);
-      send(terms, eight * int64_t{sizeof words} + int64_t{sizeof *words}, words[1]);
-    } else {
-      alignas(16) __nv_bfloat16 rounded[kEach];
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) rounded[i] = from_float<__nv_bfloat16>(values[0][i]);
-      uint4 words;
-      memcpy(&words, rounded, sizeof words);
-      send(terms, eight * int64_t{sizeof words}, words);
-    }
+    send_eight(terms, eight * kEach, values[0]);
   }
   bring_sums(
       terms, [&](int) { return exists; }, [&](int) { return eight * kEach; }, values);
@@ -302,37 +289,20 @@ struct Introduction {
   cudaIpcMemHandle_t handle{};
 };
 
-// Whether all ranks say yes.
-bool all_agree(RankLink& link, bool own) {
-  const std::span<const std::byte> all = link.gather(std::as_bytes(std::span(&own, 1)));
-  return std::ranges::all_of(all, [](std::byte b) { return b != std::byte{0}; });
+int64_t bytes_of_terms(int64_t elements, DType type) {
+  return elements * static_cast<int64_t>(dtype_size(type));
 }
 
 Introduction introduce(int device, std::byte* memory) {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  std::array<char, 64> bus{};
-  cuda_check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
-             "reading the GPU's properties");
-  const std::string name = host.data();
-  Introduction own{.process = stable_hash(name + ' ' + std::to_string(getpid())),
-                   .host = stable_hash(name),
-                   .gpu = stable_hash(name + ' ' + bus.data()),
+  const std::string host = host_name();
+  Introduction own{.process = stable_hash(host + ' ' + std::to_string(getpid())),
+                   .host = stable_hash(host),
+                   .gpu = stable_hash(gpu_name(device)),
                    .address = memory,
                    .device = device,
                    .handle = {}};
   if (cudaIpcGetMemHandle(&own.handle, memory) != cudaSuccess) cudaGetLastError();
   return own;
-}
-
-// Whether kernels are loaded when they are first used, which waits for those that run. Ranks that
-// are threads would wait for each other forever.
-bool loads_kernels_late() {
-  using GetMode = decltype(cuModuleGetLoadingMode);
-  constexpr unsigned kSince = 11070;
-  GetMode* get_mode = driver_function<GetMode>("cuModuleGetLoadingMode", kSince);
-  CUmoduleLoadingMode mode{};
-  return get_mode == nullptr || get_mode(&mode) != CUDA_SUCCESS || mode != CU_MODULE_EAGER_LOADING;
 }
 
 // Where another rank's memory is for this one; null: out of reach.
@@ -396,17 +366,14 @@ bool PeerSums::takes(const Matrix& share, const Matrix& out) {
          reinterpret_cast<uintptr_t>(out.data) % sizeof(uint4) == 0;
 }
 
-int64_t PeerSums::bytes_of(int64_t elements) const {
-  return elements * static_cast<int64_t>(dtype_size(type_));
-}
-
 bool PeerSums::has_place_for(int64_t elements) const {
-  return ring_.has_room(peers_.count * bytes_of(elements));
+  return ring_.has_room(peers_.count * bytes_of_terms(elements, type_));
 }
 
-Terms PeerSums::reserve(int64_t elements) { return reserve_bytes(bytes_of(elements), type_); }
+Terms PeerSums::reserve(int64_t elements) { return reserve(elements, type_); }
 
-Terms PeerSums::reserve_bytes(int64_t rank_bytes, DType dtype) {
+Terms PeerSums::reserve(int64_t elements, DType dtype) {
+  const int64_t rank_bytes = bytes_of_terms(elements, dtype);
   Terms terms{.places = peers_, .rank_bytes = static_cast<int32_t>(rank_bytes), .dtype = dtype};
   const int64_t at = kRingAt + ring_.reserve(peers_.count * rank_bytes);
   for (int rank = 0; rank < peers_.count; ++rank) terms.places.of_rank[rank] += at;
@@ -423,7 +390,8 @@ UsedTerms PeerSums::end_kernel() {
   return used;
 }
 
-void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out) {
+void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out,
+                            DType type) {
   const Sum sum{.peers = {},
                 .share = static_cast<const float*>(share.data),
                 .eights = share.rows * share.cols / kEach,
@@ -431,16 +399,15 @@ void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, 
                 .cols = share.cols,
                 .stride = out.stride,
                 .adds = adds};
-  const Terms terms = reserve(share.rows * share.cols);
+  const Terms terms = reserve(share.rows * share.cols, type);
   const auto blocks = static_cast<unsigned>((sum.eights + kWordThreads - 1) / kWordThreads);
   queue.launch("adding up over ranks", words_kernel, {blocks, kWordThreads}, sum, terms,
                end_kernel());
 }
 
 bool PeerSums::takes_columns(const Matrix& m, int64_t each) {
-  const int64_t bytes = m.rows * each * static_cast<int64_t>(sizeof(float));
-  return bytes <= kMostWordBytes && m.stride % 4 == 0 && each % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(m.data) % sizeof(uint4) == 0;
+  return bytes_of_terms(m.rows * each, DType::f32) <= kMostWordBytes && m.stride % 4 == 0 &&
+         each % 4 == 0 && reinterpret_cast<uintptr_t>(m.data) % sizeof(uint4) == 0;
 }
 
 void PeerSums::gather_columns(const Queue& queue, const Matrix& m, int64_t each) {
@@ -448,20 +415,19 @@ void PeerSums::gather_columns(const Queue& queue, const Matrix& m, int64_t each)
                         .stride = m.stride,
                         .each = each,
                         .fours = m.rows * each / 4};
-  const Terms terms =
-      reserve_bytes(m.rows * each * static_cast<int64_t>(sizeof(float)), DType::f32);
+  const Terms terms = reserve(m.rows * each, DType::f32);
   const auto blocks = static_cast<unsigned>((columns.fours + kWordThreads - 1) / kWordThreads);
   queue.launch("gathering columns", columns_kernel, {blocks, kWordThreads}, columns, terms,
                end_kernel());
 }
 
-void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output,
-                      const Matrix& out) {
+void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out,
+                      DType type) {
   const bool adds = output == OutputMode::add;
-  if (bytes_of(share.rows * share.cols) <= kMostWordBytes) {
-    return add_up_words(queue, share, adds, out);
+  if (bytes_of_terms(share.rows * share.cols, type) <= kMostWordBytes) {
+    return add_up_words(queue, share, adds, out, type);
   }
-  const auto element = static_cast<int64_t>(dtype_size(type_));
+  const int64_t element = bytes_of_terms(1, type);
   const int64_t rows = std::max<int64_t>(1, kSliceBytes / element / share.cols - 1);
   for (int64_t first = 0; first < share.rows; first += rows) {
     const Matrix some = share.row_range(first, std::min(rows, share.rows - first));
@@ -473,7 +439,7 @@ void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output
                   .cols = some.cols,
                   .stride = out.stride,
                   .adds = adds};
-    if (type_ == DType::bf16) {
+    if (type == DType::bf16) {
       launch<__nv_bfloat16>(queue, sum);
     } else {
       launch<float>(queue, sum);

@@ -38,7 +38,9 @@ class PeerSums {
 
   /// Whether add_up() is for such matrices.
   [[nodiscard]] static bool takes(const Matrix& share, const Matrix& out);
-  void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out);
+  /// type: of the terms.
+  void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out,
+              DType type);
 
   /// See Backend::gather_columns(); whether that is for such a matrix, too.
   [[nodiscard]] static bool takes_columns(const Matrix& m, int64_t each);
@@ -49,14 +51,15 @@ class PeerSums {
   [[nodiscard]] bool has_place_for(int64_t cols) const;
   /// That sum.
   Terms reserve(int64_t elements);
+  /// The same with terms of a type of its own.
+  Terms reserve(int64_t elements, DType dtype);
   /// No more for the present kernel, which makes this unset.
   UsedTerms end_kernel();
 
  private:
   PeerSums(DType type, int ranks) : type_(type), ring_(ranks) {}
-  [[nodiscard]] int64_t bytes_of(int64_t elements) const;
-  Terms reserve_bytes(int64_t rank_bytes, DType dtype);
-  void add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out);
+  void add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out,
+                    DType type);
 
   DType type_;
   TermRing ring_;

@@ -49,6 +49,25 @@ __device__ void send(const Terms& terms, int64_t at, const Words& words) {
   }
 }
 
+/// The same of eight elements, rounded to the terms' type: those from `element` on, a multiple of
+/// eight.
+__device__ inline void send_eight(const Terms& terms, int64_t element, const float (&values)[8]) {
+  if (terms.dtype == DType::f32) {
+    uint4 words[2];
+    memcpy(words, values, sizeof words);
+    const int64_t at = element * int64_t{sizeof(float)};
+    send(terms, at, words[0]);
+    send(terms, at + int64_t{sizeof *words}, words[1]);
+  } else {
+    alignas(16) __nv_bfloat16 rounded[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) rounded[i] = from_float<__nv_bfloat16>(values[i]);
+    uint4 words;
+    memcpy(&words, rounded, sizeof words);
+    send(terms, element * int64_t{sizeof *rounded}, words);
+  }
+}
+
 /// By a warp: pieces that other ranks send; waits until they are there.
 template <int kPieces, typename Exists, typename From>
 __device__ void bring_far(uint4 (&pieces)[kPieces], const Exists& exists, const From& from) {

@@ -65,7 +65,7 @@ StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
 // allocated, and it for them.
 void StepKernel::join(PeerSums* sums) {
   sums_ = sums;
-  if (!enabled_ || sums_ == nullptr) return;
+  if (!enabled_) return;
   for (int i = 0; i < 2; ++i) {
     std::memset(uploads_.fill(kUploadBytes), 0, kUploadBytes);
     uploads_.copy(stream_);

@@ -70,8 +70,8 @@ Making parse(const Recipe& recipe) {
     throw UsageError(where + "has options that are none of faststream-convert's");
   }
   const ConvertCommandOptions& given = making.options;
-  for (const std::string* other :
-       {&given.checkpoint, &given.output, &given.dtype, &given.check, &given.show, &given.verify}) {
+  for (const std::string* other : {&given.checkpoint, &given.output, &given.dtype,
+                                   &given.adapter_for, &given.check, &given.show, &given.verify}) {
     if (other->empty()) continue;
     throw UsageError(where +
                      "takes a type of weights, and options of faststream-convert that say how "
@@ -93,24 +93,40 @@ ConvertOptions conversion_of(Making making, const std::string& checkpoint,
   return conversion;
 }
 
+// Throws UsageError when a recipe makes no sense, for this checkpoint either. What else may be
+// wrong with the checkpoint, its own row will say.
+void check_recipe(const Recipe& recipe, const std::string& checkpoint) {
+  const Making making = parse(recipe);
+  ConvertOptions conversion = convert::conversion_of(checkpoint, making.options);
+  conversion.format = making.format;
+  try {
+    (void)convert::target_config(convert::open_source(conversion), conversion);
+  } catch (const UsageError& error) {
+    throw UsageError("--recipe " + recipe + ": " + error.what());
+  } catch (const Error&) {
+  }
+}
+
 int64_t context_of(const fs::path& path, const BenchOptions& options) {
   constexpr int64_t kWindow = 512;
   if (options.context > 0) return options.context;
   return std::min(kWindow, read_config(ModelFile::open(path)).max_context);
 }
 
-std::unique_ptr<LoadedModel> load(const fs::path& path, const BenchOptions& options) {
+// name: of a model file or, where it was made of one, the checkpoint's.
+std::unique_ptr<LoadedModel> load(const fs::path& path, const std::string& name,
+                                  const BenchOptions& options) {
+  const ModelConfig config = read_config(ModelFile::open(path));
+  if (config.encoder || config.output.none) {
+    throw Error(name + (config.encoder ? ": answers to its prompts" : ": is an encoder") +
+                "; --quality is of models that continue texts");
+  }
   const EngineOptions engine{.device = options.device,
                              .threads = options.threads,
                              .context = context_of(path, options),
                              .slots = 1,
                              .check_interrupted = check_interrupted};
-  auto model = std::make_unique<LoadedModel>(path, engine, kPerplexityStepTokens);
-  if (model->answers) {
-    throw Error(model->file.name() +
-                ": answers to its prompts; --quality is of models that continue them");
-  }
-  return model;
+  return std::make_unique<LoadedModel>(path, engine, kPerplexityStepTokens);
 }
 
 // Converted and loaded; the file is gone then, whatever ends this process.
@@ -121,7 +137,7 @@ std::unique_ptr<LoadedModel> make(const Recipe& recipe, const std::string& check
   convert::convert_checkpoint(conversion);
   std::unique_ptr<LoadedModel> model;
   try {
-    model = load(file, options);
+    model = load(file, checkpoint, options);
   } catch (...) {
     fs::remove(file);
     throw;
@@ -267,15 +283,15 @@ void quality_command(const BenchOptions& options) {
   if (are_files && !options.recipes.empty()) {
     throw UsageError("--recipe: is how a checkpoint is converted, and these are model files");
   }
-  for (const Recipe& recipe : options.recipes) (void)parse(recipe);
-  const std::string text = read_text_file(options.quality, "--quality");
+  for (const Recipe& recipe : options.recipes) check_recipe(recipe, options.models.front());
+  const std::string text = read_some_text(options.quality, "--quality");
   const std::string& checkpoint = options.models.front();
   const WorkFolder folder;
   const fs::path file = folder.path() / "model.bin";
   const Recipe exact(format_name(WeightFormat::f32));
-  const std::unique_ptr<LoadedModel> reference = options.against.empty()
-                                                     ? make(exact, checkpoint, file, options)
-                                                     : load(options.against, options);
+  const std::unique_ptr<LoadedModel> reference =
+      options.against.empty() ? make(exact, checkpoint, file, options)
+                              : load(options.against, options.against, options);
 
   std::vector<std::string> names = are_files ? options.models : options.recipes;
   if (names.empty()) names = default_recipes();
@@ -297,7 +313,7 @@ void quality_command(const BenchOptions& options) {
   measure_all(
       names,
       [&](const std::string& each) {
-        return are_files ? load(each, options) : make(each, checkpoint, file, options);
+        return are_files ? load(each, each, options) : make(each, checkpoint, file, options);
       },
       *reference, text, table);
 }

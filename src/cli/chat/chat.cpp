@@ -10,6 +10,7 @@
 #include "cli/chat/chat_context.h"
 #include "program/output.h"
 #include "support/error.h"
+#include "support/name_list.h"
 #include "support/printable.h"
 #include "support/utf8.h"
 
@@ -45,13 +46,15 @@ struct Chat::Command {
 };
 
 std::span<const Chat::Command> Chat::commands() {
-  static const std::array<Command, 11> all = {{
+  static const std::array<Command, 12> all = {{
       {"help", "", "show this", false, &Chat::help},
       {"system", "[TEXT]", "show the system prompt or set it (\"\" for none)", true, &Chat::system},
       {"reset", "", "begin a new conversation", true, &Chat::reset},
       {"undo", "", "take the last exchange back", true, &Chat::undo},
       {"retry", "", "generate another answer to the last message", true, &Chat::retry},
       {"set", "[NAME [VALUE]]", "show the settings or change one", true, &Chat::change},
+      {"adapter", "[NAME]", "show the adapters or answer with one (\"\" for none)", false,
+       &Chat::adapter},
       {"save", "FILE", "write the conversation and the settings to a new file", false,
        &Chat::save_as},
       {"save!", "FILE", "the same, also in place of an older session", false, &Chat::save_over},
@@ -240,6 +243,33 @@ void Chat::change(const std::string& argument) {
   if (end != std::string::npos) set(name, argument.substr(argument.find_first_not_of(" \t", end)));
   notice(name + " is " + find_chat_setting(name).show(request_));
   tell_idle(before);
+}
+
+void Chat::adapter(const std::string& argument) {
+  const std::vector<std::string> names = answerer_->adapters();
+  if (names.empty()) {
+    throw UsageError(
+        "no adapters run beside the model; faststream-run takes them with --adapter NAME=FILE");
+  }
+  if (argument.empty()) {
+    const std::string now = request_.adapter.value_or(names.front());
+    for (const std::string& name : names) notice(name + (name == now ? " (answers now)" : ""));
+    if (now.empty()) notice("none of them answers now; /adapter NAME chooses one");
+    return;
+  }
+  const std::string name = argument == "\"\"" ? "" : argument;
+  if (!name.empty() && std::ranges::find(names, name) == names.end()) {
+    std::string known;
+    for (const std::string& each : names) add_name(known, each);
+    throw UsageError("there is no adapter " + in_quotes(name) + "; there are " + known +
+                     ", and \"\" is the model without");
+  }
+  request_.adapter = name;
+  const std::string done =
+      name.empty() ? "the model answers without an adapter now" : "the adapter is " + name + " now";
+  notice(session_.conversation.messages.empty()
+             ? done
+             : done + ": the next message processes the conversation again");
 }
 
 void Chat::tell_idle(const Request& before) const {

@@ -68,6 +68,7 @@ class Chat {
   void undo(const std::string& argument);
   void retry(const std::string& argument);
   void change(const std::string& argument);
+  void adapter(const std::string& argument);
   void save_as(const std::string& argument);
   void save_over(const std::string& argument);
   void save_to(const std::string& path, const std::string& command, bool overwrite);

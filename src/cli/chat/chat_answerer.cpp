@@ -12,6 +12,8 @@ int64_t EngineAnswerer::max_context() const { return engine_->info().max_context
 
 std::string EngineAnswerer::context_end() const { return engine_->info().context_end; }
 
+std::vector<std::string> EngineAnswerer::adapters() const { return engine_->info().adapters; }
+
 int64_t EngineAnswerer::count_tokens(const ChatPrompt& prompt) const {
   return static_cast<int64_t>(engine_->tokenize(prompt, parse_special_).size());
 }

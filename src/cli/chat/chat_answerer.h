@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/engine.h"
 
@@ -22,6 +23,9 @@ class Answerer {
   [[nodiscard]] virtual int64_t max_context() const = 0;
   /// Why no more, as EngineInfo has it.
   [[nodiscard]] virtual std::string context_end() const = 0;
+  /// Names of the adapters that run beside the model, of which answers have the first unless they
+  /// ask for another.
+  [[nodiscard]] virtual std::vector<std::string> adapters() const = 0;
   /// Tokens of a conversation's prompt. Throws Error when the chat template refuses it.
   [[nodiscard]] virtual int64_t count_tokens(const ChatPrompt& prompt) const = 0;
   /// The text of an answer's tokens, without special ones.
@@ -40,6 +44,7 @@ class EngineAnswerer : public Answerer {
   [[nodiscard]] int64_t context() const override;
   [[nodiscard]] int64_t max_context() const override;
   [[nodiscard]] std::string context_end() const override;
+  [[nodiscard]] std::vector<std::string> adapters() const override;
   [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override;
   [[nodiscard]] std::string text_of(std::span<const int32_t> tokens) const override;
   Result answer(Request request, const std::function<bool(std::string_view)>& on_text) override;

@@ -415,6 +415,29 @@ TEST_F(Adapters, AreRefusedWhereTheyAreNotFinite) {
   }
 }
 
+TEST_F(Adapters, AreToBlameForWhatOverflowsWithThem) {
+  ConvertOptions options;
+  options.checkpoint = folder_ / "model";
+  options.output = folder_ / "m.bin";
+  options.adapters = {folder_ / "lora"};
+  options.format = WeightFormat::f32;
+  const auto error_with = [&](float a, float b, const TestTensors& base) {
+    TestTensors tensors = factors(kQuery, 16, 16, 2);
+    tensors.at(kBefore + kQuery + ".lora_A.weight").values.assign(32, a);
+    tensors.at(kBefore + kQuery + ".lora_B.weight").values.assign(32, b);
+    write_adapter(tensors);
+    write_hf_folder(folder_ / "model", tiny_config(), base);
+    return error_of([&] { convert_checkpoint(options); });
+  };
+  EXPECT_TRUE(says(error_with(1e30F, 1e30F, base_), "lora/adapter_model.safetensors",
+                   kQuery + ".lora_A.weight", "lora_alpha"));
+  TestTensors damaged = base_;
+  damaged.at(kQuery + ".weight").values[3] = NAN;
+  EXPECT_TRUE(says(error_with(1, 1, damaged), "model/model.safetensors", "NaN or infinity"));
+  options.format = WeightFormat::f16;
+  EXPECT_TRUE(says(error_with(1e3F, 1e3F, base_), kQuery, "with what adapters add", "f16"));
+}
+
 TEST_F(Adapters, AreRefusedWithMagnitudesThatCannotBeMerged) {
   TestTensors tensors = factors(kQuery, 16, 16, 2);
   write_adapter(tensors, {{"use_dora", true}});

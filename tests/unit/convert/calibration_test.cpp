@@ -203,7 +203,7 @@ std::vector<float> logits_of(const ModelConfig& config, const ModelFile& file, B
 
 TEST_P(Calibration, LeavesResultsAsTheyAreAndSeesEveryProduct) {
   for (ModelConfig (*shape)(WeightFormat) : {&rich_shape, &hybrid_shape}) {
-    const std::vector<TensorPlan> plans = quantized_matrices(shape(WeightFormat::int8));
+    const std::vector<TensorPlan> plans = calibrated_matrices(shape(WeightFormat::int4));
     Observed model(shape(WeightFormat::f32), ids_of(plans), GetParam());
     const auto plain = make_test_backend(GetParam());
     const std::vector<float> expected = logits_of(model.config, model.file, *plain);
@@ -242,7 +242,8 @@ TEST(CalibrateTest, MeasuresTheBundledModel) {
   const nlohmann::json golden = nlohmann::json::parse(read_bytes(golden_root() / "moments.json"));
   ConvertOptions conversion;
   conversion.checkpoint = golden_root().parent_path().parent_path() / "demo";
-  conversion.format = WeightFormat::int8;
+  conversion.format = WeightFormat::int4;
+  conversion.keep = "output=int4";  // all matrices
   const ActivationStatistics statistics = calibrate(
       conversion, {.text = golden.at("text").get<std::string>(), .device = "cpu", .threads = 2});
   const nlohmann::json& moments = golden.at("moments");
@@ -271,7 +272,8 @@ class CalibrateFolder : public testing::Test {
     write_hf_folder(folder_ / "model", tiny_config(), tiny_tensors(DType::f32));
     conversion_.checkpoint = folder_ / "model";
     conversion_.output = folder_ / "m.bin";
-    conversion_.format = WeightFormat::int8;
+    conversion_.format = WeightFormat::int4;
+    conversion_.keep = "output=int4";  // all matrices
     calibration_ = {.text = "abcdefgh", .device = "cpu", .threads = 1};
     if (const char* before = std::getenv("TMPDIR")) before_ = before;
     setenv("TMPDIR", (folder_ / "temporary").c_str(), 1);
@@ -325,11 +327,15 @@ TEST_F(CalibrateFolder, RefusesWhatItCannotMeasure) {
   calibration_.text = "";
   EXPECT_TRUE(says(refusal(), "text has no token"));
   calibration_.text = "abc";
-  conversion_.format = WeightFormat::bf16;
-  EXPECT_TRUE(says(refusal(), "--calibrate", "become integers"));
+  conversion_.keep.clear();
+  for (const WeightFormat other : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::nf4}) {
+    conversion_.format = other;
+    EXPECT_TRUE(says(refusal(), "--calibrate", "become int4"));
+  }
   conversion_.format.reset();
-  EXPECT_TRUE(says(refusal(), "--calibrate", "become integers"));
+  EXPECT_TRUE(says(refusal(), "--calibrate", "become int4"));
   conversion_.format = WeightFormat::int8;
+  conversion_.keep = "down=int4";
   write_bytes(conversion_.output, "there");
   EXPECT_TRUE(says(refusal(), "already exists"));
   conversion_.force = true;
@@ -342,9 +348,10 @@ TEST_F(CalibrateFolder, IsToldOfByTheConversion) {
   conversion_.statistics =
       std::make_shared<const ActivationStatistics>(calibrate(conversion_, calibration_));
   const ConvertReport report = convert_checkpoint(conversion_);
-  EXPECT_EQ(report.n_quantized, 9);
+  EXPECT_EQ(report.n_calibrated, 9);
   EXPECT_EQ(report.n_measured, 9);
   conversion_.format = WeightFormat::f32;
+  conversion_.keep.clear();
   conversion_.force = true;
   EXPECT_TRUE(says(error_of([&] { convert_checkpoint(conversion_); }), "--calibrate"));
 }

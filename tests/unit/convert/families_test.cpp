@@ -281,11 +281,13 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_EQ(config_to_json(describe(config)), config_to_json(masked));
 
   config["architectures"] = {"EuroBertForSequenceClassification"};
-  EXPECT_TRUE(says(error_with(config), "\"late\"")) << "as the class has it";
+  EXPECT_EQ(describe(config).pooling->mode, Pooling::mean);
+  EXPECT_EQ(describe(config).pooling->dense_before, 1) << "late, as the class has it";
   config["clf_pooling"] = "mean";
   EXPECT_EQ(describe(config).pooling->mode, Pooling::mean);
   config["classifier_pooling"] = "bos";
   EXPECT_EQ(describe(config).pooling->mode, Pooling::first);
+  EXPECT_EQ(describe(config).pooling->dense_before, 0);
   config["classifier_pooling"] = "max";
   EXPECT_TRUE(says(error_with(config), "\"classifier_pooling\"", "\"max\""));
   config["architectures"] = {"EuroBertForTokenClassification"};
@@ -302,6 +304,8 @@ TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
   EXPECT_TRUE(model.output.none && model.layer(0).attention().bidirectional);
   EXPECT_EQ(model.embedding.positions, 0);
   EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(20000, 4));
+  config["lora_adaptations"] = {"retrieval.query"};  // which its class does not know
+  EXPECT_EQ(config_to_json(describe(config)), config_to_json(model));
   // As its authors' own code has it.
   EXPECT_TRUE(says(error_with({{"model_type", "xlm-roberta"},
                                {"architectures", {"XLMRobertaModel"}},

@@ -106,11 +106,12 @@ class ImatrixOfModels : public testing::Test {
   ActivationStatistics read(const std::string& checkpoint, const std::string& bytes) {
     ConvertOptions options;
     options.checkpoint = folder_ / checkpoint;
-    options.format = WeightFormat::int8;
+    options.format = WeightFormat::int4;
+    options.keep = "output=int4";  // all matrices
     write_bytes(folder_ / "imatrix.dat", bytes);
     const SourceModel source = open_source(options);
     return read_imatrix(folder_ / "imatrix.dat", source,
-                        quantized_matrices(target_config(source.config, options)));
+                        calibrated_matrices(target_config(source.config, options)));
   }
   static std::vector<float> counted(size_t count) {
     std::vector<float> values;
@@ -156,11 +157,13 @@ TEST_F(ImatrixOfModels, AreReadByAConversion) {
   options.output = folder_ / "m.bin";
   options.imatrix = folder_ / "imatrix.dat";
   write_bytes(*options.imatrix, number(1) + entry("blk.0.ffn_down.weight", 1, counted(24)));
-  options.format = WeightFormat::int8;
+  options.format = WeightFormat::int4;
+  options.keep = "output=int4";  // all matrices
   const ConvertReport report = convert_checkpoint(options);
   EXPECT_EQ(report.n_measured, 1U);
-  EXPECT_EQ(report.n_quantized, 9U);
+  EXPECT_EQ(report.n_calibrated, 9U);
   options.format.reset();
+  options.keep.clear();
   options.force = true;
   EXPECT_TRUE(says(error_of([&] { convert_checkpoint(options); }), "--imatrix"));
 }

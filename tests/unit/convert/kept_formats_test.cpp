@@ -82,10 +82,18 @@ TEST(KeptFormats, AreUsuallyThoseOfInt4InNarrowModels) {
   EXPECT_EQ(formats["layers.2.ffn_down"], WeightFormat::int4);
 }
 
+TEST(KeptFormats, TakeWholeNamesOfTensors) {
+  auto formats = formats_with("layers.1.ffn_down=int8", quantized(4));
+  EXPECT_EQ(formats["layers.1.ffn_down"], WeightFormat::int8);
+  EXPECT_EQ(formats["layers.0.ffn_down"], WeightFormat::int4);
+}
+
 TEST(KeptFormats, TellWhatIsWrong) {
-  for (const char* wrong : {"", "down", "down=", "down=int5", "norms=int8", "router=int8", "=int8",
-                            "down=int8,", "down:4=int8", "down:-1=int8", "down:2-1=int8",
-                            "down:x=int8", "down:=int8", "output:0=int8", "ffn_norm=int8"}) {
+  for (const char* wrong :
+       {"", "down", "down=", "down=int5", "norms=int8", "router=int8", "=int8", "down=int8,",
+        "down:4=int8", "down:-1=int8", "down:2-1=int8", "down:x=int8", "down:=int8",
+        "output:0=int8", "ffn_norm=int8", "shared=int8", "recurrent:0-1=int8",
+        "layers.9.ffn_down=int8", "layers.ffn_down=int8"}) {
     ModelConfig config = quantized(4);
     EXPECT_THROW(keep_formats(wrong, config), UsageError) << wrong;
   }

@@ -69,6 +69,17 @@ TEST(Pickle, AsksForNothingElse) {
   EXPECT_TRUE(says(pickle_error(state(global("torch", "FloatStorage") + ")R")), "damaged"));
 }
 
+TEST(Pickle, RefusesTensorsThatAreOthersNegated) {
+  const auto with_metadata = [](const std::string& metadata) {
+    std::string made = tensor(integer(0), pair(2, 3), pair(3, 1));
+    return state(made.insert(made.size() - 2, metadata));
+  };
+  EXPECT_EQ(pickle_error(with_metadata("N")), "");
+  EXPECT_EQ(pickle_error(with_metadata("}")), "");
+  EXPECT_TRUE(says(pickle_error(with_metadata("}" + text_of("neg") + "\x88s")), "negative"));
+  EXPECT_TRUE(says(pickle_error(with_metadata("\x88")), "damaged"));
+}
+
 TEST(Pickle, RefusesTensorsOutsideOfTheirStorage) {
   EXPECT_EQ(pickle_error(state(tensor(integer(0), pair(3, 2), pair(1, 3)))), "");
   EXPECT_TRUE(says(pickle_error(state(tensor(integer(1), pair(2, 3), pair(3, 1)))), "damaged"));

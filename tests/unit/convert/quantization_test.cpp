@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <random>
@@ -104,6 +105,18 @@ TEST_F(Quantization, RefusesGroupsThatThereAreNot) {
   EXPECT_TRUE(says(error_of([&] { values(checkpoint, "m.weight"); }), "\"m.g_idx\"", "group 1"));
 }
 
+TEST_F(Quantization, NeedsTheOrderOfColumnsThatTheConfigurationSpeaksOf) {
+  RawTensors tensors = gptq_module();
+  json ordered = kGptq;
+  ordered["desc_act"] = true;
+  EXPECT_EQ(error(tensors, ordered), "") << "one group has no order";
+  tensors["m.qzeros"] = {"I32", {2, 1}, zeros(8)};
+  tensors["m.scales"] = {"F32", {2, 8}, zeros(64)};
+  EXPECT_TRUE(says(error(tensors, ordered), "\"m.g_idx\"", "missing"));
+  tensors["m.g_idx"] = {"I32", {8}, zeros(32)};
+  EXPECT_EQ(error(tensors, ordered), "");
+}
+
 TEST_F(Quantization, JoinsBlocksAndScalesOfMxfp4) {
   std::string blocks(32, '\x52');  // 1 and 3
   blocks[16] = '\x9F';             // in the second row: -6 and -0.5
@@ -115,6 +128,10 @@ TEST_F(Quantization, JoinsBlocksAndScalesOfMxfp4) {
   const Floats all = values(checkpoint, "x");
   EXPECT_EQ(Floats(all.begin(), all.begin() + 3), (Floats{2, 6, 2}));
   EXPECT_EQ(Floats(all.begin() + 32, all.begin() + 36), (Floats{-3, -0.25F, 0.5F, 1.5F}));
+  EXPECT_TRUE(
+      says(error({{"m.weight_packed", {"U8", {}, "\x52"}}, {"m.weight_scale", {"U8", {1}, "\x80"}}},
+                 {{"quant_method", "compressed-tensors"}}),
+           "m.weight_packed", "no matrix"));
 }
 
 const char* const kNf4State = R"({"quant_type": "nf4", "blocksize": 64, "shape": [2, 3]})";
@@ -168,6 +185,24 @@ TEST_F(Quantization, OfCompressedTensorsPacksNumbersInWordsOfTwoKinds) {
   EXPECT_TRUE(says(error(module({0, 7}), config), "weight_packed", "num_bits", "[1, 21]"));
 }
 
+TEST_F(Quantization, OfCompressedTensorsHasWhatAllOfItsGroupsAskFor) {
+  const RawTensors tensors = {{"m.weight_packed", {"I32", {1, 1}, zeros(4)}},
+                              {"m.weight_scale", {"F32", {1, 2}, bytes_of<float>({1, 2})}},
+                              {"m.weight_shape", {"I64", {2}, bytes_of<int64_t>({1, 8})}}};
+  const auto missing = [&](json weights, bool alone = true) {
+    weights["num_bits"] = 4;
+    json groups = {{"g", {{"weights", weights}}}};
+    if (!alone) groups["h"] = {{"weights", {{"num_bits", 4}}}};
+    return error(tensors, {{"quant_method", "compressed-tensors"}, {"config_groups", groups}});
+  };
+  EXPECT_EQ(missing({{"symmetric", true}, {"actorder", nullptr}}), "");
+  EXPECT_EQ(missing({{"actorder", "static"}}), "");
+  EXPECT_TRUE(says(missing({{"symmetric", false}}), "m.weight_zero_point", "missing"));
+  EXPECT_TRUE(says(missing({{"actorder", "group"}}), "m.weight_g_idx", "missing"));
+  EXPECT_TRUE(says(missing({{"actorder", true}}), "m.weight_g_idx", "missing"));
+  EXPECT_EQ(missing({{"symmetric", false}, {"actorder", "group"}}, false), "") << "it may be h's";
+}
+
 TEST_F(Quantization, OfNvfp4HasOneScaleForSixteen) {
   RawTensors tensors = {{"m.weight", {"U8", {1, 16}, std::string(16, '\x22')}},  // ones
                         {"m.weight_scale", {"F8_E4M3", {1, 2}, "\x38\x40"}},     // 1 and 2
@@ -180,6 +215,9 @@ TEST_F(Quantization, OfNvfp4HasOneScaleForSixteen) {
   Floats expected(16, 0.5F);
   expected.resize(32, 1.0F);
   EXPECT_EQ(values(checkpoint, "m.weight"), expected);
+  tensors["m.weight_scale_2"].bytes = bytes_of<float>({INFINITY});
+  EXPECT_TRUE(says(error(tensors, method), "m.weight_scale_2", "infinity"));
+  tensors["m.weight_scale_2"].bytes = bytes_of<float>({0.5F});
   tensors["m.weight_scale"] = {"F8_E4M3", {1, 3}, zeros(3)};
   EXPECT_TRUE(says(error(tensors, method), "m.weight_scale", "[1, 3]", "[1, 2]"));
 }

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -29,6 +32,9 @@ namespace {
 
 constexpr RunnerLimits kStageLimits{.n_pages = 20, .batch = {.max_tokens = 128, .max_logits = 128}};
 
+// As Ranks would have it, were CUDA not in use by then.
+const int kKernelsAreLoadedAtOnceInStages = setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+
 std::string cpus(int count) {
   std::string names = "cpu";
   while (--count > 0) names += ",cpu";
@@ -43,10 +49,17 @@ std::vector<int32_t> some_tokens(int32_t count, int32_t salt, int64_t vocab) {
   return tokens;
 }
 
+// GPUs of so many ranks, by turns, or one that all share.
+std::string gpus(int count, int n_gpus) {
+  std::string names = "cuda:0";
+  for (int rank = 1; rank < count; ++rank) names += ",cuda:" + std::to_string(rank % n_gpus);
+  return names;
+}
+
 // A model on so many ranks, in so many stages.
 struct StagedRunner {
-  StagedRunner(const ModelFile& file, int32_t n_ranks, int32_t stages)
-      : ranks(cpus(n_ranks), n_ranks, nullptr, stages),
+  StagedRunner(const ModelFile& file, const std::string& devices, int32_t stages)
+      : ranks(devices, static_cast<int32_t>(device_names(devices).size()), nullptr, stages),
         backend(choose_backend(ranks.device().device, 1, 0)),
         runner(ranks.load(
             file, read_config(file), *backend, false,
@@ -102,29 +115,45 @@ ModelImage image_of(ModelConfig config) {
   return bench::make_random_model(config, 7);
 }
 
-TEST(Stages, GivesTheLogitsOfOneDevice) {
+using DevicesOf = std::function<std::string(int count)>;
+
+// of: as many devices. most: ranks that may share stages.
+void expect_logits_in_stages(const DevicesOf& of, int most = 4) {
   for (const StagedKind& kind : kinds_in_stages()) {
     const ModelImage image = image_of(kind.config);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
-    StagedRunner alone(file, 1, 1);
+    StagedRunner alone(file, of(1), 1);
     const std::vector<float> expected = logits_of_steps(alone.runner);
     ASSERT_FALSE(expected.empty());
     for (const int32_t stages : {2, 3}) {
       if (stages > kind.config.n_layers()) continue;
-      StagedRunner staged(file, stages, stages);
+      StagedRunner staged(file, of(stages), stages);
       EXPECT_EQ(logits_of_steps(staged.runner), expected) << kind.name << ", " << stages;
     }
-    StagedRunner shared(file, 4, 2);
+    if (most < 4) continue;
+    StagedRunner shared(file, of(4), 2);
     EXPECT_LT(distance(logits_of_steps(shared.runner), expected), 1e-4) << kind.name;
   }
 }
 
+TEST(Stages, GivesTheLogitsOfOneDevice) { expect_logits_in_stages(cpus); }
+
+// On one GPU, and on several where there are as many.
+TEST(StagesCuda, GivesTheLogitsOfOneDevice) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  expect_logits_in_stages([](int count) { return gpus(count, 1); });
+  if (cuda_device_count() > 1) {
+    const int n_gpus = std::min(4, cuda_device_count());
+    expect_logits_in_stages([n_gpus](int count) { return gpus(count, n_gpus); }, n_gpus);
+  }
+}
+
 // Steps are under way together, and their choices may be waited for in any order, or not at all.
-TEST(Stages, HasSeveralStepsUnderWay) {
+void expect_several_steps_under_way(const DevicesOf& of) {
   const ModelImage image = image_of(odd_shape(WeightFormat::f32));
   const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
   const auto tokens_of_both = [&](int32_t stages, const std::vector<size_t>& order) {
-    StagedRunner staged(file, stages, stages);
+    StagedRunner staged(file, of(stages), stages);
     Runner& runner = staged.runner;
     const std::vector<SamplingRow> rules(1);
     std::vector<std::vector<int32_t>> texts;
@@ -154,14 +183,38 @@ TEST(Stages, HasSeveralStepsUnderWay) {
   EXPECT_EQ(tokens_of_both(2, {0, 2}), (std::vector{alone[0], -1, alone[2]}));
 }
 
+TEST(Stages, HasSeveralStepsUnderWay) { expect_several_steps_under_way(cpus); }
+
+TEST(StagesCuda, HasSeveralStepsUnderWay) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const int n_gpus : {1, std::min(2, cuda_device_count())}) {
+    expect_several_steps_under_way([n_gpus](int count) { return gpus(count, n_gpus); });
+  }
+}
+
+std::vector<std::vector<std::vector<int32_t>>> texts_in_stages_on(
+    const std::string& devices, const std::filesystem::path& model, int32_t stages,
+    int64_t kv_tokens) {
+  Engine engine(
+      model,
+      {.device = devices, .threads = stages, .stages = stages, .slots = 6, .kv_tokens = kv_tokens});
+  return run_together(engine, requests_of_all_lengths(), samples_of);
+}
+
 std::vector<std::vector<std::vector<int32_t>>> texts_in_stages(const std::filesystem::path& model,
                                                                int32_t stages, int64_t kv_tokens) {
-  Engine engine(model, {.device = cpus(stages),
-                        .threads = stages,
-                        .stages = stages,
-                        .slots = 6,
-                        .kv_tokens = kv_tokens});
-  return run_together(engine, requests_of_all_lengths(), samples_of);
+  return texts_in_stages_on(cpus(stages), model, stages, kv_tokens);
+}
+
+TEST(StagesCuda, GivesTheTextsOfOneDevice) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const std::filesystem::path model =
+      engine_model_of(engine_shape(WeightFormat::f32, 40), "stages-f32");
+  const auto expected = texts_in_stages_on("cuda:0", model, 1, 1024);
+  EXPECT_EQ(texts_in_stages_on("cuda:0,0", model, 2, 1024), expected);
+  if (cuda_device_count() > 1) {
+    EXPECT_EQ(texts_in_stages_on("cuda:0,1", model, 2, 1024), expected);
+  }
 }
 
 // Greedy ones and drawn ones, in company, with common beginnings and preempted.
@@ -239,6 +292,7 @@ TEST(Stages, RefusesWhatDoesNotRunInStages) {
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu,cpu", .stages = 2}), UsageError);
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu,cpu", .stages = 3}), UsageError);  // two layers
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 0}), UsageError);
+  EXPECT_THROW(Engine(model, {.device = "cuda:0,1,0,1", .stages = 2}), UsageError);  // all wait
   for (const char* speculate : {"lookup", "mtp", "draft=other.bin"}) {
     EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 2, .speculate = speculate}),
                  UsageError)

@@ -6,16 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "backend/forwarding_backend.h"
 #include "bench/random_model.h"
 #include "engine/device.h"
 #include "engine/engine.h"
@@ -24,12 +21,14 @@
 #include "engine/source.h"
 #include "models/shares.h"
 #include "ranks/local_link.h"
+#include "ranks/nccl_library.h"
 #include "support/error.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/logits_distance.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/model_shapes.h"
 #include "unit/models/descriptions.h"
+#include "unit/ranks/fake_nccl.h"
 
 namespace faststream {
 namespace {
@@ -114,14 +113,10 @@ std::vector<Kind> kinds() {
           {"translator", small_translator()}};
 }
 
-using WrapBackend = std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>;
-
-// devices: of the ranks, or one. wrap: that of rank 0; may be empty.
-std::vector<float> logits_on(const std::string& devices, const ModelFile& file,
-                             const WrapBackend& wrap = nullptr) {
+// devices: of the ranks, or one.
+std::vector<float> logits_on(const std::string& devices, const ModelFile& file) {
   Ranks ranks(devices, static_cast<int32_t>(device_names(devices).size()), nullptr);
-  auto backend = choose_backend(ranks.device().device, 1, 0);
-  if (wrap) backend = wrap(std::move(backend));
+  const auto backend = choose_backend(ranks.device().device, 1, 0);
   Runner runner(ranks.load(
       file, read_config(file), *backend, false,
       [](const ModelConfig&, const RankFigures&) { return kRankLimits; }, nullptr));
@@ -178,8 +173,10 @@ ModelConfig wide_shape(WeightFormat format) {
 TEST(RanksCuda, AddUpAlikeByHostsAndInSteps) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
   for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+    ModelConfig exchanging = exchanging_shape();
+    if (format == WeightFormat::bf16) set_formats(exchanging, format, format, format);
     for (const ModelConfig& config :
-         {wide_shape(format), rich_shape(format), hybrid_shape(format)}) {
+         {wide_shape(format), rich_shape(format), hybrid_shape(format), exchanging}) {
       const ModelImage image = bench::make_random_model(config, 7);
       const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
       EXPECT_EQ(logits_on("cuda:0,1", file), logits_on("cuda:0,0", file))
@@ -323,35 +320,6 @@ TEST(Ranks, ShareWhatCanBeShared) {
   }
 }
 
-// Where a device does not add up within mixers, these are whole on all ranks; what needs no such
-// sum is shared nevertheless, as the state space of two groups by two ranks.
-TEST(Ranks, ComputeMixersWholeThatNeedSumsWithin) {
-  for (const int32_t ranks : {2, 3}) {
-    const RankPlace place{.count = ranks, .exchanges_within_mixers = false};
-    for (const LayerConfig& layer : share_of(exchanging_shape(), place).layer_kinds) {
-      EXPECT_EQ(layer.shares_mixers, layer.name == "two groups" && ranks == 2) << layer.name;
-      EXPECT_TRUE(layer.shares_feed_forward) << layer.name;
-    }
-  }
-  class WithoutExchanges : public ForwardingBackend {
-   public:
-    using ForwardingBackend::ForwardingBackend;
-    [[nodiscard]] bool exchanges_within_mixers() const override { return false; }
-    void norm_over_ranks(std::span<const SharedNorm> /*norms*/) override {
-      throw std::logic_error("this one cannot");
-    }
-    void sum_floats_over_ranks(const Matrix& /*m*/) override {
-      throw std::logic_error("this one cannot");
-    }
-  };
-  const ModelImage image = bench::make_random_model(exchanging_shape(), 7);
-  const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
-  const std::vector<float> whole = logits_on("cpu,cpu", file, [](std::unique_ptr<Backend> backend) {
-    return std::make_unique<WithoutExchanges>(std::move(backend));
-  });
-  EXPECT_LT(distance(whole, logits_on("cpu", file)), 1e-4);
-}
-
 // Random rows, alike in each call.
 std::vector<float> random_rows(int64_t rows, int64_t columns) {
   std::mt19937 random(5);
@@ -371,110 +339,252 @@ std::vector<float> columns_of(const std::vector<float>& rows, int64_t columns, i
   return part;
 }
 
-// Three ranks have parts of two groups of columns: of the first each its own, of the second the
-// last two the same.
+// Ranks have parts of two groups of columns: of the first each its own, of the second the last two
+// the same.
 struct PartOfRows {
   int64_t first;
   int64_t count;
   bool counts = true;
 };
+using PartsOfRank = std::array<PartOfRows, 2>;
 constexpr int64_t kFirstGroup = 75;
 constexpr int64_t kSecondGroup = 40;
 constexpr int64_t kBothGroups = kFirstGroup + kSecondGroup;
-constexpr std::array<std::array<PartOfRows, 2>, 3> kPartsOfRanks = {
-    {{{{0, 31}, {0, 18}}}, {{{31, 4}, {18, 22}}}, {{{35, 40}, {18, 22, false}}}}};
 
-// What norm_over_ranks() makes of the two parts of each rank, on backends that make() makes.
-template <typename Make>
-std::array<std::array<std::vector<float>, 2>, 3> normalize_parts(const Make& make,
-                                                                 const std::vector<float>& rows) {
-  const auto links = make_local_links(3);
+std::vector<PartsOfRank> parts_of_ranks(size_t ranks) {
+  if (ranks == 2) return {{{{0, 32}, {0, 40}}}, {{{32, 43}, {0, 40, false}}}};
+  return {{{{0, 31}, {0, 18}}}, {{{31, 4}, {18, 22}}}, {{{35, 40}, {18, 22, false}}}};
+}
+
+// That of a rank.
+using MakeBackend = std::function<std::unique_ptr<Backend>(size_t rank)>;
+// Of two groups each.
+using RowsOfRanks = std::vector<std::array<std::vector<float>, 2>>;
+
+// A backend's memory with these floats.
+Buffer memory_of(Backend& backend, const std::vector<float>& values) {
+  Buffer memory = backend.allocate(values.size() * sizeof(float));
+  backend.copy_to_device(memory.get(), values.data(), values.size() * sizeof(float));
+  return memory;
+}
+
+// What norm_over_ranks() makes of the two parts of each rank, which lie beside each other in rows
+// that begin with so many columns of no part.
+RowsOfRanks normalize_parts(const std::vector<PartsOfRank>& ranks, const MakeBackend& make,
+                            const std::vector<float>& rows, int64_t before) {
+  const auto links = make_local_links(static_cast<int>(ranks.size()));
   const std::vector<float> weights = random_rows(1, kBothGroups);
   const int64_t n_rows = std::ssize(rows) / kBothGroups;
-  std::array<std::array<std::vector<float>, 2>, 3> parts;
+  RowsOfRanks parts(ranks.size());
   std::vector<std::jthread> threads;
-  for (size_t rank = 0; rank < 3; ++rank) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
     threads.emplace_back([&, rank] {
-      const std::unique_ptr<Backend> backend = make();
+      const std::unique_ptr<Backend> backend = make(rank);
       backend->join(*links[rank], DType::bf16);  // which is not for these sums
+      const Buffer norm_weights = memory_of(*backend, weights);
+      const auto& [first_part, second_part] = ranks[rank];
+      const int64_t stride = before + first_part.count + second_part.count;
+      std::vector<float> own(static_cast<size_t>(n_rows * stride), 7.0F);
       std::vector<SharedNorm> norms;
-      for (const int32_t group : {0, 1}) {
-        const auto [first, count, counts] = kPartsOfRanks[rank][static_cast<size_t>(group)];
+      const Buffer memory = backend->allocate(own.size() * sizeof(float));
+      const Matrix all(memory.get(), DType::f32, n_rows, stride);
+      for (int64_t group = 0, to = before; group < 2; ++group) {
+        const auto [first, count, counts] = ranks[rank][static_cast<size_t>(group)];
         const int64_t at = group * kFirstGroup + first;
-        std::vector<float>& part = parts[rank][static_cast<size_t>(group)];
-        part = columns_of(rows, kBothGroups, at, count);
+        for (int64_t r = 0; r < n_rows; ++r) {
+          std::copy_n(rows.begin() + r * kBothGroups + at, count, own.begin() + r * stride + to);
+        }
+        const auto* weight = reinterpret_cast<const float*>(norm_weights.get());
         norms.push_back(
-            {.x = Matrix(part.data(), DType::f32, n_rows, count),
-             .norm = Norm{.kind = NormKind::rms, .weight = weights.data(), .eps = 1e-5F}.from(at),
+            {.x = all.columns(to, count),
+             .norm = Norm{.kind = NormKind::rms, .weight = weight, .eps = 1e-5F}.from(at),
              .share = {.columns = group == 0 ? kFirstGroup : kSecondGroup,
-                       .group = group,
+                       .group = static_cast<int32_t>(group),
                        .groups = 2,
                        .counts = counts}});
+        to += count;
       }
+      backend->copy_to_device(memory.get(), own.data(), own.size() * sizeof(float));
       backend->norm_over_ranks(norms);
+      backend->copy_to_host(own.data(), memory.get(), own.size() * sizeof(float));
+      parts[rank] = {columns_of(own, stride, before, first_part.count),
+                     columns_of(own, stride, before + first_part.count, second_part.count)};
+      for (const float x : columns_of(own, stride, 0, before)) EXPECT_EQ(x, 7.0F);
     });
   }
   threads.clear();
   return parts;
 }
 
-template <typename Make>
-void expect_normalized_parts(const Make& make) {
-  constexpr int64_t kRows = 9;
-  const std::vector<float> rows = random_rows(kRows, kBothGroups);
+void expect_normalized_parts(size_t n_ranks, const MakeBackend& make, int64_t before = 0,
+                             int64_t n_rows = 9) {
+  const std::vector<PartsOfRank> ranks = parts_of_ranks(n_ranks);
+  const std::vector<float> rows = random_rows(n_rows, kBothGroups);
   const std::vector<float> weights = random_rows(1, kBothGroups);
-  const auto parts = normalize_parts(make, rows);
+  const auto parts = normalize_parts(ranks, make, rows, before);
   for (const size_t group : {size_t{0}, size_t{1}}) {
     const int64_t begin = group == 0 ? 0 : kFirstGroup;
     const int64_t size = group == 0 ? kFirstGroup : kSecondGroup;
     std::vector<float> whole = columns_of(rows, kBothGroups, begin, size);
-    const Matrix x(whole.data(), DType::f32, kRows, size);
+    const Matrix x(whole.data(), DType::f32, n_rows, size);
     const Norm norm{.kind = NormKind::rms, .weight = weights.data() + begin, .eps = 1e-5F};
     make_reference_backend()->norm(x, norm, OutputMode::store, x);
-    for (size_t rank = 0; rank < 3; ++rank) {
-      const PartOfRows& own = kPartsOfRanks[rank][group];
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      const PartOfRows& own = ranks[rank][group];
       EXPECT_LT(distance(parts[rank][group], columns_of(whole, size, own.first, own.count)), 1e-6)
           << "group " << group << ", rank " << rank;
     }
   }
-  EXPECT_EQ(parts[1][1], parts[2][1]) << "the same columns on two ranks";
+  EXPECT_EQ(parts[n_ranks - 2][1], parts[n_ranks - 1][1]) << "the same columns on two ranks";
   // A row's bits do not depend on those beside it.
   const std::vector<float> last(rows.end() - kBothGroups, rows.end());
-  const auto alone = normalize_parts(make, last);
-  for (size_t rank = 0; rank < 3; ++rank) {
+  const auto alone = normalize_parts(ranks, make, last, before);
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
     for (const size_t group : {size_t{0}, size_t{1}}) {
       const std::vector<float>& among = parts[rank][group];
       EXPECT_EQ(alone[rank][group],
-                std::vector(among.end() - kPartsOfRanks[rank][group].count, among.end()));
+                std::vector(among.end() - ranks[rank][group].count, among.end()));
     }
   }
 }
 
 TEST(Ranks, NormalizeTogetherWhatEachHasAPartOf) {
-  expect_normalized_parts(make_reference_backend);
-  expect_normalized_parts([] { return make_cpu_backend(2); });
+  for (const size_t ranks : {2, 3}) {
+    expect_normalized_parts(ranks, [](size_t /*rank*/) { return make_reference_backend(); });
+    expect_normalized_parts(
+        ranks, [](size_t /*rank*/) { return make_cpu_backend(2); }, 3);
+  }
+}
+
+MakeBackend backends_on(const std::string& names) {
+  return
+      [devices = device_names(names)](size_t rank) { return choose_backend(devices[rank], 1, 0); };
+}
+
+// Of more rows than a kernel's, too.
+void expect_normalized_parts_on(const std::string& gpus) {
+  const size_t ranks = device_names(gpus).size();
+  for (const int64_t before : {0, 8, 3}) {
+    expect_normalized_parts(ranks, backends_on(gpus), before);
+  }
+  expect_normalized_parts(ranks, backends_on(gpus), 0, 40'000);
+}
+
+TEST(RanksCuda, NormalizeTogetherWhatEachHasAPartOf) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const std::string& devices : ranks_on_gpus()) expect_normalized_parts_on(devices);
 }
 
 // In float32, though sums of shares are told to be of 16 bits; between rows is what others have.
-TEST(Ranks, AddUpFloatsWithinMixers) {
-  const auto links = make_local_links(3);
+void expect_float_sums(const MakeBackend& make, size_t ranks, int64_t rows, int64_t columns) {
+  const auto links = make_local_links(static_cast<int>(ranks));
+  const int64_t stride = columns + 4;
   std::vector<std::jthread> threads;
-  for (size_t rank = 0; rank < 3; ++rank) {
+  for (size_t rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const auto backend = make_cpu_backend(1);
+      const auto backend = make(rank);
       backend->join(*links[rank], DType::bf16);
-      std::vector<float> values(4 * 7, -1.0F);
-      const Matrix m = Matrix(values.data(), DType::f32, 4, 7).columns(2, 3);
-      for (size_t i = 0; i < values.size(); ++i) {
-        if (i % 7 >= 2 && i % 7 < 5) values[i] = static_cast<float>(1000 * i + 1 + rank);
+      const auto is_sum = [&](int64_t i) { return i % stride >= 2 && i % stride < 2 + columns; };
+      const auto term = [](int64_t i, int64_t of) {
+        return static_cast<float>(1000 * (i % 5000) + 1 + of);
+      };
+      std::vector<float> values(static_cast<size_t>(rows * stride), -1.0F);
+      for (int64_t i = 0; i < std::ssize(values); ++i) {
+        if (is_sum(i)) values[static_cast<size_t>(i)] = term(i, static_cast<int64_t>(rank));
       }
+      const Buffer memory = memory_of(*backend, values);
+      const Matrix m = Matrix(memory.get(), DType::f32, rows, stride).columns(2, columns);
       backend->sum_floats_over_ranks(m);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const bool is_sum = i % 7 >= 2 && i % 7 < 5;
-        EXPECT_EQ(values[i], is_sum ? static_cast<float>(3000 * i + 6) : -1.0F) << i;
+      backend->copy_to_host(values.data(), memory.get(), values.size() * sizeof(float));
+      for (int64_t i = 0; i < std::ssize(values); ++i) {
+        float expected = is_sum(i) ? 0.0F : -1.0F;
+        for (size_t r = 0; is_sum(i) && r < ranks; ++r)
+          expected += term(i, static_cast<int64_t>(r));
+        ASSERT_EQ(values[static_cast<size_t>(i)], expected) << i;
       }
     });
   }
+}
+
+TEST(Ranks, AddUpFloatsWithinMixers) {
+  expect_float_sums([](size_t /*rank*/) { return make_cpu_backend(1); }, 3, 4, 3);
+}
+
+void expect_float_sums_on(const std::string& gpus) {
+  for (const auto& [rows, columns] : {std::pair{1, 3}, {4, 3}, {1, 288}, {2000, 288}}) {
+    expect_float_sums(backends_on(gpus), device_names(gpus).size(), rows, columns);
+  }
+}
+
+TEST(RanksCuda, AddUpFloatsWithinMixers) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const std::string& devices : ranks_on_gpus()) expect_float_sums_on(devices);
+}
+
+// NCCL's part, by one for tests that two ranks may share a GPU with.
+TEST(RanksCuda, AddUpByNcclWhereItIsAskedFor) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const SetVariable asked(kNcclVariable, fake_nccl());
+  for (const std::string devices : {"cuda:0,0", "cuda:0,0,0"}) {
+    for (const DType type : {DType::f32, DType::bf16}) expect_sums(devices, type);
+    expect_gathered_columns(devices);
+    expect_normalized_parts_on(devices);
+    expect_float_sums_on(devices);
+  }
+  expect_logits_of_one_device({"cuda:0,0", "cuda:0,0,0"}, "cuda");
+}
+
+// To the last bit what hosts, or GPUs by themselves, add up: by NCCL itself, if there is one.
+TEST(RanksCuda, AddUpAlikeByNccl) {
+  if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
+  const auto nccl = find_nccl();
+  if (!nccl) GTEST_SKIP() << "there is no NCCL";
+  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8}) {
+    for (const ModelConfig& config : {wide_shape(format), hybrid_shape(format)}) {
+      const ModelImage image = bench::make_random_model(config, 7);
+      const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
+      const std::vector<float> expected = [&] {
+        const SetVariable off(kNcclVariable, "off");
+        return logits_on("cuda:0,1", file);
+      }();
+      const SetVariable asked(kNcclVariable, nccl->path);
+      EXPECT_EQ(logits_on("cuda:0,1", file), expected)
+          << format_name(format) << ", " << config.hidden << " wide";
+    }
+  }
+  const SetVariable asked(kNcclVariable, nccl->path);
+  for (const DType type : {DType::f32, DType::bf16}) expect_sums("cuda:0,1", type);
+  expect_gathered_columns("cuda:0,1");
+  expect_normalized_parts_on("cuda:0,1");
+  expect_float_sums_on("cuda:0,1");
+}
+
+// What rank 0 says where all, or one, cannot use what was asked for; what nobody asked for is left
+// alone.
+TEST(RanksCuda, SayWhyNcclDoesNotAddUp) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  const ModelImage image = bench::make_random_model(odd_shape(WeightFormat::f32), 7);
+  const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
+  const auto why_not = [&] {
+    try {
+      static_cast<void>(logits_on("cuda:0,0", file));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(why_not(), "");
+  const SetVariable asked(kNcclVariable, fake_nccl());
+  EXPECT_EQ(why_not(), "");
+  const SetVariable fails("FAKE_NCCL_FAILS", "ncclCommInitRank");
+  EXPECT_NE(why_not().find("it was told to fail"), std::string::npos) << why_not();
+  {
+    const SetVariable of("FAKE_NCCL_FAILS_OF", "1");
+    EXPECT_NE(why_not().find("are not possible"), std::string::npos) << why_not();
+  }
+  const SetVariable later("FAKE_NCCL_FAILS", "ncclAllGather");
+  EXPECT_NE(why_not().find("NCCL failed while adding up over ranks"), std::string::npos)
+      << why_not();
 }
 
 std::vector<std::vector<std::vector<int32_t>>> texts_on(const std::filesystem::path& model,

@@ -246,6 +246,10 @@ TEST(ModelConfig, RefusesContradictions) {
     c = small_encoder();
     c.pooling->max_tokens = c.max_context + 1;
   }));
+  EXPECT_TRUE(refused([](ModelConfig& c) {
+    c = small_encoder();
+    c.pooling->dense_before = static_cast<int64_t>(c.pooling->dense.size()) + 1;
+  }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].long_frequencies.pop_back(); }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[0].dynamic_factor = 2; }));
   EXPECT_TRUE(refused([](ModelConfig& c) { c.ropes[1].original_max_context = 0; }));

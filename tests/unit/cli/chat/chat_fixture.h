@@ -32,6 +32,8 @@ class FakeAnswerer : public Answerer {
   [[nodiscard]] int64_t max_context() const override { return max_context_tokens; }
   [[nodiscard]] std::string context_end() const override { return "the model has no more"; }
 
+  [[nodiscard]] std::vector<std::string> adapters() const override { return adapter_names; }
+
   [[nodiscard]] int64_t count_tokens(const ChatPrompt& prompt) const override {
     ++n_counts;
     int64_t tokens = 0;
@@ -90,6 +92,7 @@ class FakeAnswerer : public Answerer {
   int64_t context_tokens = 1000;
   int64_t max_context_tokens = 1000;
   bool knows_system = true;
+  std::vector<std::string> adapter_names;
   std::string error;
   std::deque<Output> outputs;  // the next answers; then "fine"
   std::vector<Request> requests;

@@ -75,8 +75,8 @@ TEST_F(ChatTest, StaysAsItWasWhenTheEngineFails) {
 
 TEST_F(ChatTest, ListsAllCommandsInItsHelp) {
   type("/help");
-  for (const char* name : {"help", "system", "reset", "undo", "retry", "set", "save", "save!",
-                           "load", "stats", "quit"}) {
+  for (const char* name : {"help", "system", "reset", "undo", "retry", "set", "adapter", "save",
+                           "save!", "load", "stats", "quit"}) {
     EXPECT_TRUE(told("/" + std::string(name)));
   }
   EXPECT_EQ(answers, "");
@@ -187,6 +187,26 @@ TEST_F(ChatTest, ShowsAndChangesSettings) {
   type("a");
   EXPECT_EQ(answerer.requests.back().sampling.temperature, 0.25F);
   EXPECT_EQ(answerer.requests.back().max_tokens, 7);
+}
+
+TEST_F(ChatTest, AnswersWithTheAdapterThatIsChosen) {
+  EXPECT_TRUE(says(refusal("/adapter"), "no adapters", "--adapter NAME=FILE"));
+  answerer.adapter_names = {"bot", "poet"};
+  type("/adapter");
+  EXPECT_EQ(notices, "bot (answers now)\npoet\n");
+  type("a");
+  EXPECT_EQ(answerer.requests.back().adapter, std::nullopt);
+  type("/adapter poet");
+  EXPECT_TRUE(told("the adapter is poet now: the next message processes"));
+  type("/retry");
+  EXPECT_EQ(answerer.requests.back().adapter, "poet");
+  EXPECT_TRUE(says(refusal("/adapter nobody"), "\"nobody\"", "bot, poet", "\"\""));
+  type("/adapter \"\"");
+  type("b");
+  EXPECT_EQ(answerer.requests.back().adapter, "");
+  notices.clear();
+  type("/adapter");
+  EXPECT_EQ(notices, "bot\npoet\nnone of them answers now; /adapter NAME chooses one\n");
 }
 
 TEST_F(ChatTest, TellsOfSettingsThatHaveNoEffect) {
