@@ -45,14 +45,4 @@ constexpr size_t count_bits(std::span<const uint32_t> mask) {
   return count;
 }
 
-/// Calls task(n) for each number in their order.
-template <class Task>
-constexpr void for_each_bit(std::span<const uint32_t> mask, const Task& task) {
-  for (size_t w = 0; w < mask.size(); ++w) {
-    for (uint32_t word = mask[w]; word != 0; word &= word - 1) {
-      task(kMaskWordBits * w + static_cast<size_t>(std::countr_zero(word)));
-    }
-  }
-}
-
 }  // namespace faststream

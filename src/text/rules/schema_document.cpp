@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <utility>
@@ -323,7 +324,19 @@ std::string SchemaDocument::canonical(const std::string& reference, const std::s
 
 const SchemaJson& SchemaDocument::keep(SchemaJson schema) {
   const SchemaJson& kept = made_.emplace_back(std::move(schema));
-  places_.emplace(&kept, Place{"#", places_.size()});
+  // Its parts, too, have an order that does not depend on where they are in memory.
+  std::vector<const SchemaJson*> todo = {&kept};
+  while (!todo.empty()) {
+    const SchemaJson& part = *todo.back();
+    todo.pop_back();
+    places_.emplace(&part, Place{"#", places_.size()});
+    if (!part.is_structured()) continue;  // else it is what it is made of
+    const auto n_before = static_cast<std::ptrdiff_t>(todo.size());
+    for (const SchemaJson& inner : part) {
+      if (inner.is_structured() || inner.is_boolean()) todo.push_back(&inner);
+    }
+    std::reverse(todo.begin() + n_before, todo.end());
+  }
   return kept;
 }
 

@@ -54,7 +54,8 @@ class SchemaDocument {
   const SchemaJson& negation(const SchemaJson& schema);
   /// Where a part of the document is, for errors: "#/properties/x"; of others the nearest.
   [[nodiscard]] std::string place(const SchemaJson& schema) const;
-  /// How many schemas stand before a part of the document; of others the number of all.
+  /// How many schemas stand before a part of the document, or of one that is kept, which come in
+  /// the order in which they were made; of others the number of all.
   [[nodiscard]] size_t position(const SchemaJson& schema) const;
 
  private:

@@ -29,13 +29,11 @@ TEST(BitMask, WordsHoldNumbersBelow) {
   EXPECT_EQ(mask_words(33), 2U);
 }
 
-TEST(BitMask, AddsCountsAndListsBits) {
+TEST(BitMask, AddsAndCountsBits) {
   std::vector<uint32_t> mask = {1, 0, 0};
   add_bits(mask, std::vector<uint32_t>{1, 0x80000000U});
   EXPECT_EQ(count_bits(mask), 2U);
-  std::vector<size_t> found;
-  for_each_bit(mask, [&](size_t n) { found.push_back(n); });
-  EXPECT_EQ(found, (std::vector<size_t>{0, 63}));
+  EXPECT_EQ(mask, (std::vector<uint32_t>{1, 0x80000000U, 0}));
 }
 
 }  // namespace

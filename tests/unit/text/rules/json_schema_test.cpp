@@ -457,5 +457,21 @@ TEST(JsonSchema, BoundsHostileOnes) {
   EXPECT_EQ(refusal(conditions + "]}"), "");
 }
 
+// Else what a schema costs would depend on where its parts are in memory.
+TEST(SchemaDocument, OrdersPartsOfWhatIsMade) {
+  SchemaDocument document(R"({"properties": {"a": true, "b": {}}})");
+  const SchemaJson& first = document.keep(
+      SchemaJson::parse(R"({"allOf": [true, {"not": {}}, false], "enum": [1, [2]]})"));
+  const SchemaJson& second = document.keep(SchemaJson::parse(R"({"items": true})"));
+  const SchemaJson& parts = first.at("allOf");
+  size_t before = document.position(document.root().at("properties").at("b"));
+  for (const SchemaJson* part : {&first, &parts, &parts[0], &parts[1], &parts[1].at("not"),
+                                 &parts[2], &second, &second.at("items")}) {
+    EXPECT_GT(document.position(*part), before) << *part;
+    before = document.position(*part);
+  }
+  EXPECT_EQ(document.place(parts[1]), "#");
+}
+
 }  // namespace
 }  // namespace faststream::rules
