@@ -221,7 +221,7 @@ class CpuBackend final : public HostBackend {
   Scratch scale_scratch_;
   Scratch row_scratch_;  // rows of x made anew
   Scratch expert_scratch_;
-  Scratch latent_scratch_;  // keys and values made of latents
+  Scratch latent_scratch_;                      // keys and values made of latents
   std::vector<AttentionTask> attention_tasks_;  // memory of them, kept from call to call
   Screened screened_;
 };

@@ -1,5 +1,5 @@
 // Sums over ranks, and what rank 0 gathers: by the GPUs themselves where they reach each other's
-// memory, else by NCCL, else by their hosts.
+// memory, by NCCL where that is asked for, else by their hosts.
 #include <algorithm>
 
 #include "kernels/cuda/ranks/joined_ranks.h"

@@ -140,7 +140,7 @@ NcclLibrary load_nccl(const fs::path& file) {
 std::optional<NcclLibrary> find_nccl() {
   const std::string_view asked = variable(kNcclVariable);
   if (asked == "off") return std::nullopt;
-  if (!asked.empty()) {
+  if (!asked.empty() && asked != "on") {
     try {
       return load_nccl(asked);
     } catch (const Error& error) {

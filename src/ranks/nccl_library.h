@@ -46,9 +46,10 @@ struct NcclLibrary {
 /// "2.27.3"
 std::string version_name(const NcclLibrary& nccl);
 
-/// The environment variable that names the library's file, or is "off".
+/// The environment variable that names the library's file, or is "on" or "off".
 inline constexpr const char* kNcclVariable = "FASTSTREAM_NCCL";
-/// Whether it names a file: then NCCL is to be used even where GPUs reach each other's memory.
+/// Whether it is "on" or names a file: NCCL is used then alone, but even where GPUs reach each
+/// other's memory.
 bool nccl_is_asked_for();
 
 /// The library that the variable names; else the system's libnccl.so.2, or that of a Python package

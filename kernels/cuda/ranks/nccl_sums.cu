@@ -13,7 +13,6 @@
 #include "kernels/cuda/ranks/meeting.h"
 #include "kernels/cuda/types.cuh"
 #include "support/error.h"
-#include "support/hash.h"
 
 namespace faststream {
 namespace {
@@ -154,15 +153,9 @@ std::vector<T> gather(RankLink& link, const T& own) {
 
 // What each rank says before NCCL is looked for.
 struct Introduction {
-  uint64_t gpu = 0;
   bool is_asked_for = false;
   bool can_run = false;
 };
-
-bool share_a_gpu(std::vector<Introduction> all) {
-  std::ranges::sort(all, {}, &Introduction::gpu);
-  return std::ranges::adjacent_find(all, {}, &Introduction::gpu) != all.end();
-}
 
 // Of all ranks: versions of what they have found, 0: nothing. "" if these run together.
 std::string why_they_cannot(std::span<const int> versions) {
@@ -190,23 +183,16 @@ NcclSums::NcclSums(NcclLibrary nccl, RankLink& link)
       progress_(new (progress_memory_.get()) Progress) {}
 
 std::unique_ptr<NcclSums> NcclSums::make(RankLink& link) {
-  int device = 0;
-  cuda_check(cudaGetDevice(&device), "reading the current GPU");
   const std::vector<Introduction> all =
-      gather(link, Introduction{.gpu = stable_hash(gpu_name(device)),
-                                .is_asked_for = nccl_is_asked_for(),
+      gather(link, Introduction{.is_asked_for = nccl_is_asked_for(),
                                 .can_run = !(link.is_in_process() && loads_kernels_late())});
-  const bool is_asked_for = std::ranges::any_of(all, &Introduction::is_asked_for);
-  const bool can_run = std::ranges::all_of(all, &Introduction::can_run);
-  if (!is_asked_for && (!can_run || share_a_gpu(all))) return nullptr;
-  if (!can_run) refuse("ranks that are threads need CUDA_MODULE_LOADING=EAGER");
-  std::unique_ptr<NcclSums> sums;
-  const std::string why = connect(link, sums);
-  if (why.empty()) {
-    sums->try_out();
-  } else if (is_asked_for) {
-    refuse(why);
+  if (std::ranges::none_of(all, &Introduction::is_asked_for)) return nullptr;
+  if (!std::ranges::all_of(all, &Introduction::can_run)) {
+    refuse("ranks that are threads need CUDA_MODULE_LOADING=EAGER");
   }
+  std::unique_ptr<NcclSums> sums;
+  if (const std::string why = connect(link, sums); !why.empty()) refuse(why);
+  sums->try_out();
   return sums;
 }
 

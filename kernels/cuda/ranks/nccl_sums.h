@@ -27,11 +27,10 @@ namespace faststream {
 /// make a text depend on its company.
 class NcclSums {
  public:
-  /// All ranks make theirs together. Null on all of them where NCCL is not found, two ranks have
-  /// the same GPU, ranks are threads and kernels are loaded when they are first used, or NCCL finds
-  /// no way from one to the other. But where FASTSTREAM_NCCL names a library that is an Error, and
-  /// the library says whether ranks may have the same GPU. The current GPU is the rank's. Throws
-  /// Error when a GPU fails.
+  /// All ranks make theirs together. Null on all of them where no rank's FASTSTREAM_NCCL asks for
+  /// it. Throws Error where it does, and NCCL is not found, ranks are threads and kernels are
+  /// loaded when they are first used, or NCCL finds no way from one to the other, which two ranks
+  /// on one GPU have not either; and when a GPU fails. The current GPU is the rank's.
   static std::unique_ptr<NcclSums> make(RankLink& link);
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;

@@ -36,7 +36,12 @@ TEST(NcclLibrary, IsTheOneThatTheVariableNames) {
   EXPECT_EQ(version_name(*nccl), "2.27.3");
 }
 
-TEST(NcclLibrary, IsNotUsedWhereTheVariableSaysSo) {
+TEST(NcclLibrary, IsUsedOrNotAsTheVariableSays) {
+  {
+    const SetVariable asked(kNcclVariable, "on");
+    EXPECT_TRUE(nccl_is_asked_for());
+    EXPECT_NO_THROW(find_nccl());
+  }
   const SetVariable asked(kNcclVariable, "off");
   EXPECT_FALSE(nccl_is_asked_for());
   EXPECT_FALSE(find_nccl());
