@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -20,6 +21,7 @@
 #include "unit/convert/checkpoint_files.h"
 #include "unit/engine/engine_model.h"
 #include "unit/support/file_helpers.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream {
 namespace {
@@ -230,17 +232,9 @@ class BenchQuality : public testing::Test {
     convert::write_hf_folder(folder_ / "model", convert::tiny_config(),
                              convert::tiny_tensors(DType::f32));
     write_bytes(text_, repeat("abcdefghij", 20));
-    if (const char* before = std::getenv("TMPDIR")) before_ = before;
-    setenv("TMPDIR", (folder_ / "temporary").c_str(), 1);
+    variable_.emplace("TMPDIR", folder_ / "temporary");
   }
-  void TearDown() override {
-    EXPECT_TRUE(std::filesystem::is_empty(folder_ / "temporary"));
-    if (before_.empty()) {
-      unsetenv("TMPDIR");
-    } else {
-      setenv("TMPDIR", before_.c_str(), 1);
-    }
-  }
+  void TearDown() override { EXPECT_TRUE(std::filesystem::is_empty(folder_ / "temporary")); }
   [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& more) const {
     std::vector<std::string> args = {
         "faststream-bench", "--quality", text_, "--device", "cpu", "-t", "1"};
@@ -262,7 +256,7 @@ class BenchQuality : public testing::Test {
   TemporaryFolder folder_;
   std::string model_ = folder_ / "model";
   std::string text_ = folder_ / "text.txt";
-  std::string before_;
+  std::optional<SetVariable> variable_;
 };
 
 TEST_F(BenchQuality, HasARowForEveryFormat) {

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -19,6 +18,7 @@
 #include "unit/convert/checkpoint_files.h"
 #include "unit/engine/model_shapes.h"
 #include "unit/support/file_helpers.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream::convert {
 namespace {
@@ -275,15 +275,6 @@ class CalibrateFolder : public testing::Test {
     conversion_.format = WeightFormat::int4;
     conversion_.keep = "output=int4";  // all matrices
     calibration_ = {.text = "abcdefgh", .device = "cpu", .threads = 1};
-    if (const char* before = std::getenv("TMPDIR")) before_ = before;
-    setenv("TMPDIR", (folder_ / "temporary").c_str(), 1);
-  }
-  void TearDown() override {
-    if (before_.empty()) {
-      unsetenv("TMPDIR");
-    } else {
-      setenv("TMPDIR", before_.c_str(), 1);
-    }
   }
   std::string refusal() {
     return error_of([&] { calibrate(conversion_, calibration_); });
@@ -293,7 +284,7 @@ class CalibrateFolder : public testing::Test {
   }
 
   TemporaryFolder folder_;
-  std::string before_;
+  SetVariable temporary_{"TMPDIR", folder_ / "temporary"};
   ConvertOptions conversion_;
   CalibrationOptions calibration_;
 };
@@ -340,7 +331,7 @@ TEST_F(CalibrateFolder, RefusesWhatItCannotMeasure) {
   EXPECT_TRUE(says(refusal(), "already exists"));
   conversion_.force = true;
   EXPECT_EQ(refusal(), "");
-  setenv("TMPDIR", (folder_ / "nowhere").c_str(), 1);
+  const SetVariable nowhere("TMPDIR", folder_ / "nowhere");
   EXPECT_TRUE(says(refusal(), "TMPDIR"));
 }
 

@@ -29,6 +29,7 @@
 #include "unit/engine/model_shapes.h"
 #include "unit/models/descriptions.h"
 #include "unit/ranks/fake_nccl.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream {
 namespace {

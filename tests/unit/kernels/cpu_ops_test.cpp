@@ -9,11 +9,9 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <new>
-#include <optional>
 #include <random>
 #include <span>
 #include <stdexcept>
@@ -24,6 +22,7 @@
 #include "backend/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "support/error.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream {
 namespace {
@@ -614,42 +613,22 @@ TEST(CpuBackend, NamesItsThreadsAndInstructionSet) {
   EXPECT_EQ(make_cpu_backend(2, CpuIsa::portable)->description(), "CPU (2 threads, portable)");
 }
 
-/// The environment's FASTSTREAM_MAX_CPU_ISA during the lifetime.
-class IsaLimit {
- public:
-  explicit IsaLimit(const char* limit) {
-    if (const char* before = std::getenv(kName)) before_ = before;
-    setenv(kName, limit, 1);
-  }
-  IsaLimit(const IsaLimit&) = delete;
-  IsaLimit& operator=(const IsaLimit&) = delete;
-  ~IsaLimit() {
-    if (before_) {
-      setenv(kName, before_->c_str(), 1);
-    } else {
-      unsetenv(kName);
-    }
-  }
-
- private:
-  static constexpr const char* kName = "FASTSTREAM_MAX_CPU_ISA";
-  std::optional<std::string> before_;
-};
+constexpr const char* kIsaLimit = "FASTSTREAM_MAX_CPU_ISA";
 
 TEST(CpuIsaLimit, IsTakenFromTheEnvironment) {
   for (const CpuIsa isa : kCpuIsas) {
-    const IsaLimit limit(std::string(cpu_isa_id(isa)).c_str());
+    const SetVariable limit(kIsaLimit, std::string(cpu_isa_id(isa)));
     EXPECT_LE(best_cpu_isa(), isa);
     EXPECT_TRUE(cpu_supports(best_cpu_isa()));
   }
-  const IsaLimit portable("portable");
+  const SetVariable portable(kIsaLimit, "portable");
   EXPECT_EQ(best_cpu_isa(), CpuIsa::portable);
-  const IsaLimit none("");
+  const SetVariable none(kIsaLimit, "");
   EXPECT_TRUE(cpu_supports(best_cpu_isa()));
 }
 
 TEST(CpuIsaLimit, ThatNamesNothingIsRefused) {
-  const IsaLimit limit("AVX9\n");
+  const SetVariable limit(kIsaLimit, "AVX9\n");
   try {
     best_cpu_isa();
     FAIL() << "accepted";

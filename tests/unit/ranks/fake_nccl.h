@@ -1,9 +1,7 @@
-// A libnccl for tests (tests/fakes/nccl.cpp), and the environment that has it used.
+// A libnccl for tests (tests/fakes/nccl.cpp).
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <string>
 
 namespace faststream {
@@ -12,27 +10,5 @@ namespace faststream {
 inline std::string fake_nccl() {
   return (std::filesystem::canonical("/proc/self/exe").parent_path() / "libfake-nccl.so").string();
 }
-
-/// An environment variable during the lifetime.
-class SetVariable {
- public:
-  SetVariable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  SetVariable(const SetVariable&) = delete;
-  SetVariable& operator=(const SetVariable&) = delete;
-  ~SetVariable() {
-    if (before_) {
-      setenv(name_, before_->c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 }  // namespace faststream

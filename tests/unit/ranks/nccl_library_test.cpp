@@ -11,6 +11,7 @@
 #include "support/error.h"
 #include "unit/ranks/fake_nccl.h"
 #include "unit/support/file_helpers.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream {
 namespace {
