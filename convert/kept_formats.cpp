@@ -103,11 +103,9 @@ void add_format_rules(const std::vector<FormatRule>& rules, ModelConfig& config)
 // Whether the model, or one that it contains, has tensors of one of the rules.
 bool has_tensors(const ModelConfig& config, const std::vector<FormatRule>& rules) {
   const auto is_ruled = [&](const TensorPlan& plan) {
+    const bool is_own = plan.id.predictor == 0 && !plan.id.of_encoder;
     return std::ranges::any_of(rules, [&](const FormatRule& rule) {
-      if (rule.tensor != plan.id.kind) return false;
-      if (rule.n_layers == 0) return true;
-      return plan.id.predictor == 0 && !plan.id.of_encoder && plan.id.n >= rule.first_layer &&
-             plan.id.n < rule.first_layer + rule.n_layers;
+      return rule.is_of(plan.id.kind, plan.id.n) && (is_own || rule.n_layers == 0);
     });
   };
   return std::ranges::any_of(tensor_plan(config), is_ruled);

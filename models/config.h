@@ -581,6 +581,11 @@ struct FormatRule {
   WeightFormat format = WeightFormat::f32;
   int64_t first_layer = 0;
   int64_t n_layers = 0;  ///< 0: all
+  /// Whether it is of a layer's tensors of that kind.
+  [[nodiscard]] bool is_of(TensorKind kind, int64_t layer) const {
+    return tensor == kind &&
+           (n_layers == 0 || (first_layer <= layer && layer - first_layer < n_layers));
+  }
   bool operator==(const FormatRule&) const = default;
 };
 

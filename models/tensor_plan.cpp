@@ -726,9 +726,7 @@ class Planner {
   // The format of the layer's matrix of that kind unless the description says another.
   [[nodiscard]] WeightFormat format_of(TensorKind kind, WeightFormat format) const {
     for (const FormatRule& rule : config_.formats) {
-      const bool is_here =
-          rule.n_layers == 0 || (rule.first_layer <= n_ && n_ - rule.first_layer < rule.n_layers);
-      if (rule.tensor == kind && is_here) format = rule.format;
+      if (rule.is_of(kind, n_)) format = rule.format;
     }
     return format;
   }

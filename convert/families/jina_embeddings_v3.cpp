@@ -61,7 +61,7 @@ FamilyModel describe_jina_embeddings_v3(const FamilySource& source) {
   const bool is_of_transformers = has_module(source.weights, "embeddings.LayerNorm") ||
                                   has_module(source.weights, "roberta.embeddings.LayerNorm");
   (is_of_transformers ? name_as_transformers : name_as_authors)(m);
-  m.unused.insert(m.unused.end(), {".position_ids"});
+  m.unused.emplace_back(".position_ids");
   use_heads_of_roberta(model, config);
   return model;
 }
