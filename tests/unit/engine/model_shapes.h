@@ -105,7 +105,8 @@ inline ModelConfig rich_shape(WeightFormat format) {
                      .router_norm = rms,
                      .norm = rms,
                      .norm_after = rms,
-                     .shared_norm_after = rms};
+                     .shared_norm_after = rms,
+                     .sum_bias = true};
   sharing.ffn = {};
   config.layer_inputs = {.size = 12,
                          .multiplier = 2,
@@ -271,7 +272,8 @@ inline ModelConfig exchanging_shape() {
                     .router = {.used = 3, .normalized = true, .expert_scales = true},
                     .each = {.size = 28, .bias = true},
                     .shared = {},
-                    .identities = 3};
+                    .identities = 3,
+                    .sum_bias = true};
   config.layer_kinds = {attention, state_space, norm_first, scan, linear};
   config.layers = {1, 0, 2, 3, 4, 0};
   return config;
