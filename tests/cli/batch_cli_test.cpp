@@ -45,10 +45,10 @@ TEST(Batch, GivesTheSameUnorderedAndInAnyNumberOfSlots) {
 }
 
 TEST(Batch, GivesInPartsWhatItGivesAsAWhole) {
-  const fs::path input = file_with("parts.jsonl", "\n" + many_lines(23) + "\n\n");
+  const fs::path input = file_with("parts.jsonl", "\n" + many_lines(7) + "\n\n");
   const std::string whole = run_batch(input.string()).out;
-  ASSERT_EQ(split(whole).size(), 23U);
-  for (const int count : {1, 2, 5, 40}) {
+  ASSERT_EQ(split(whole).size(), 7U);
+  for (const int count : {1, 2, 10}) {
     std::string together;
     for (int k = 1; k <= count; ++k) {
       const std::string part = std::to_string(k) + "/" + std::to_string(count);
