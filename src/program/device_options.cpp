@@ -42,6 +42,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
                  "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N; or "
                  "several, cuda:0,1, that run the model together")
       ->group(kDeviceGroup)
+      ->type_name("DEVICE")
       ->capture_default_str();
   const auto use_gpus = [&engine](const int& n) {
     engine.device = "cuda:0";
