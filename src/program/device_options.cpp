@@ -55,15 +55,15 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->check(whole_number(1, kMostRanks))
       ->excludes("--device");
   app.add_option("--replicas", engine.replicas,
-                 "So many of the model side by side, each with its part of the devices, or of the "
-                 "processes that mpirun has started, and of the requests")
+                 "So many of the model side by side, each with its part of the devices (of "
+                 "faststream-run also the processes that mpirun has started) and of the requests")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->capture_default_str();
   app.add_option("--pipeline", engine.stages,
                  "The model's layers in so many parts, one after the other, each on as many of the "
-                 "devices, or of the processes that mpirun has started")
+                 "devices (of faststream-run also the processes that mpirun has started)")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
