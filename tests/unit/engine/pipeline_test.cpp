@@ -293,11 +293,6 @@ TEST(Stages, RefusesWhatDoesNotRunInStages) {
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu,cpu", .stages = 3}), UsageError);  // two layers
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 0}), UsageError);
   EXPECT_THROW(Engine(model, {.device = "cuda:0,1,0,1", .stages = 2}), UsageError);  // all wait
-  for (const char* speculate : {"lookup", "mtp", "draft=other.bin"}) {
-    EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 2, .speculate = speculate}),
-                 UsageError)
-        << speculate;
-  }
 }
 
 // Each tensor is one stage's, and groups of layers are the same for all, as pages go by them.
