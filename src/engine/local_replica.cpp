@@ -47,7 +47,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
 }
 
 std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
-  const Speculation speculation = speculation_of(options);
+  const Speculation speculation = speculation_from_name(options.speculate);
   if (speculation.kind != Speculation::Kind::draft) return nullptr;
   return std::make_unique<DraftModel>(speculation.draft, options);
 }
