@@ -23,9 +23,9 @@ namespace {
 using layout::Head;
 using layout::TableEntry;
 
-// Reads the metadata of one file; every step relies on the checks of those before it.
 constexpr const char* kHowToMake = "make one from a checkpoint with faststream-convert";
 
+// Reads the metadata of one file; every step relies on the checks of those before it.
 class MetadataReader {
  public:
   MetadataReader(std::span<const std::byte> file, const std::string& name)
