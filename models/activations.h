@@ -61,7 +61,8 @@ struct Activations {
   Matrix hidden_input;          ///< [tokens, hidden] f32: of a predictor, what it is given
   Matrix kept_hidden;           ///< [kMostKeptHidden, hidden] f32: likewise, for later
   Matrix joined_states;         ///< [tokens, n hidden]: likewise, of n layers, normalized
-  Matrix layer_states;          ///< [tokens, n hidden] f32: of a decoder, for its predictor
+  Matrix layer_states;          ///< [tokens, n hidden] f32: of a decoder, for its predictors
+  Matrix finished_states;       ///< likewise, of the first stage: of a step that all have done
   Matrix beside_hidden;         ///< [tokens, 2 hidden]: the embedding, then that, normalized
   Matrix beside_embedding;      ///< [tokens, 2 hidden] f32: the stream, then the embedding
   Matrix normed_wide;           ///< [tokens, 2 hidden]: of these
@@ -122,7 +123,10 @@ struct Activations {
     shape(beside_hidden, act, tokens, 2 * of_hidden_input);
     const int64_t n_read = config.hidden_input ? config.hidden_input->layer_states.count() : 0;
     shape(joined_states, act, tokens, n_read * hidden);
-    shape(layer_states, DType::f32, tokens, states_for_predictors(config).count() * hidden);
+    const int64_t of_states = std::ssize(states_kept(config)) * hidden;
+    shape(layer_states, DType::f32, tokens, of_states);
+    const bool finishes_steps = config.stage && config.has_first_layer();
+    shape(finished_states, DType::f32, tokens, finishes_steps ? of_states : 0);
     const int64_t of_aside = hidden_if([](const LayerConfig& l) { return l.aside.has_value(); });
     shape(beside_embedding, DType::f32, tokens, 2 * of_aside);
     shape(normed_wide, act, tokens, 2 * of_aside);

@@ -231,6 +231,12 @@ bool read_last_states(const ModelConfig& config) {
   return !states || states.after.back() == config.n_layers();
 }
 
+std::vector<int64_t> states_kept(const ModelConfig& config) {
+  const LayerStatesConfig states = states_for_predictors(config);
+  if (states || !config.stage || config.predictors.empty()) return states.after;
+  return {config.n_layers()};
+}
+
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
   ModelConfig own = config.predictors.at(predictor);
   if (own.embedding.shared) own.embedding_format = config.embedding_format;

@@ -683,6 +683,9 @@ inline LayerStatesConfig states_for_predictors(const ModelConfig& config) {
 }
 /// Whether they read what is after the last layer.
 bool read_last_states(const ModelConfig& config);
+/// After how many layers each the stream of all tokens is kept for predictors, ascending: layers'
+/// states, and of a stage, which hands them on to the next, the last one. Empty: none are.
+std::vector<int64_t> states_kept(const ModelConfig& config);
 /// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats.
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
 

@@ -41,7 +41,7 @@ class Decoder : public Model {
         backend_(backend),
         weights_(std::move(weights)),
         tables_(backend),
-        states_for_predictors_(states_for_predictors(config).after) {
+        states_kept_(states_kept(config)) {
     const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -72,10 +72,8 @@ class Decoder : public Model {
   LogitProduct forward(const BatchView& batch, const LayerMemory& memory) override {
     const Stream last = run_layers(
         batch, memory, [&](const Matrix& rows) { return rows_with_logits(batch, rows); });
-    hidden_states_ =
-        keeps_states() ? Stream(backend_, activations_, batch.n_tokens).rows() : last.rows();
+    keep_last_state(batch, last);
     layer_states_ = activations_.layer_states.first_rows(batch.n_tokens);
-    if (keeps_states()) keep_layer_state(config_.n_layers(), hidden_states_);
     return product_of(last);
   }
 
@@ -83,16 +81,27 @@ class Decoder : public Model {
     return activations_.residual.first_rows(rows);
   }
 
+  [[nodiscard]] Matrix stage_states(int64_t tokens) const override {
+    return activations_.layer_states.first_rows(tokens);
+  }
+
   Matrix run_stage(const BatchView& batch, const LayerMemory& memory) override {
     const auto wanted = [&](const Matrix& rows) { return rows_with_logits(batch, rows); };
-    return run_layers(batch, memory, wanted).parts();
+    const Stream stream = run_layers(batch, memory, wanted);
+    if (config_.has_last_layer()) keep_last_state(batch, stream);
+    return stream.parts();
   }
 
   [[nodiscard]] Matrix finish_input(int64_t rows) const override {
     return activations_.last.first_rows(rows);
   }
 
-  LogitProduct finish(int64_t rows) override {
+  [[nodiscard]] Matrix finish_states(int64_t tokens) const override {
+    return activations_.finished_states.first_rows(tokens);
+  }
+
+  LogitProduct finish(int64_t rows, int64_t tokens) override {
+    (states_for_predictors(config_) ? layer_states_ : hidden_states_) = finish_states(tokens);
     Stream last(backend_, activations_, rows);
     last.keep(finish_input(rows));
     return product_of(last);
@@ -176,11 +185,19 @@ class Decoder : public Model {
   // Predictors read the last states of all tokens.
   [[nodiscard]] bool keeps_states() const { return read_last_states(config_); }
 
+  // last: after the last layer, of the rows that were wanted.
+  void keep_last_state(const BatchView& batch, const Stream& last) {
+    hidden_states_ = last.rows();
+    if (!keeps_states()) return;
+    hidden_states_ = Stream(backend_, activations_, batch.n_tokens).rows();
+    keep_layer_state(config_.n_layers(), hidden_states_);
+  }
+
   // What predictors read of the stream after so many layers.
   void keep_layer_state(int64_t n_layers, const Matrix& rows) {
-    const auto found = std::ranges::find(states_for_predictors_, n_layers);
-    if (found == states_for_predictors_.end()) return;
-    const int64_t at = (found - states_for_predictors_.begin()) * config_.hidden;
+    const auto found = std::ranges::find(states_kept_, n_layers);
+    if (found == states_kept_.end()) return;
+    const int64_t at = (found - states_kept_.begin()) * config_.hidden;
     backend_.norm(rows, {}, OutputMode::store,
                   rows_of(activations_.layer_states, rows).columns(at, config_.hidden));
   }
@@ -356,7 +373,7 @@ class Decoder : public Model {
   Tables tables_;
   std::vector<Rope> ropes_;
   std::unique_ptr<Decoder> encoder_;
-  std::vector<int64_t> states_for_predictors_;
+  std::vector<int64_t> states_kept_;
   Matrix hidden_states_;  // these two: of the last pass
   Matrix layer_states_;
 };

@@ -43,13 +43,19 @@ class Model {
   /// What run_stage() begins with where it is not the first one's: what that of the stage before
   /// returned, put here by the caller. [rows, stream_dim] f32 in the model's memory.
   [[nodiscard]] virtual Matrix stage_input(int64_t rows) const = 0;
+  /// Likewise of what predictors read of each token (states_kept()), which stages complete one
+  /// after the other, each in run_stage(). [tokens, n · hidden] f32; without columns where none do.
+  [[nodiscard]] virtual Matrix stage_states(int64_t tokens) const = 0;
   /// Has the stage's layers process a batch as forward() does. Returns the stream of all tokens, or
   /// of batch.logit_rows alone after the last layer, f32 in the model's memory until the next pass.
   virtual Matrix run_stage(const BatchView& batch, const LayerMemory& memory) = 0;
   /// As stage_input(): what finish() begins with.
   [[nodiscard]] virtual Matrix finish_input(int64_t rows) const = 0;
-  /// What the logits of so many rows are made of, as forward() returns it.
-  virtual LogitProduct finish(int64_t rows) = 0;
+  /// As stage_states(): those of the last stage, of all of the step's tokens.
+  [[nodiscard]] virtual Matrix finish_states(int64_t tokens) const = 0;
+  /// What the logits of so many rows are made of, as forward() returns it, of a step of so many
+  /// tokens.
+  virtual LogitProduct finish(int64_t rows, int64_t tokens) = 0;
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
   /// if there is one. [n_tokens, hidden] f32 in the model's memory, until the next pass.
@@ -60,14 +66,15 @@ class Model {
   /// the same pages of the first layer before. forward() sees them as the batch's sources.
   virtual void read_sources(const BatchView& batch, std::span<const KvLayer> kv) = 0;
 
-  /// What predictors read of the last forward(): hidden states as output_norm() reads them, [rows,
-  /// hidden] f32 in the model's memory until the next pass. Of a description whose predictors read
-  /// what is after the last layer those of all tokens, of others those whose logits were wanted.
+  /// What predictors read of the last forward(), or finish(): hidden states as output_norm() reads
+  /// them, [rows, hidden] f32 in the model's memory until the next pass. Of a description whose
+  /// predictors read what is after the last layer those of all tokens, of others those whose logits
+  /// were wanted.
   [[nodiscard]] virtual Matrix hidden_states() const = 0;
   [[nodiscard]] virtual const Norm& output_norm() const = 0;
   /// Of a description whose predictors read them (LayerStatesConfig): the states of all tokens of
-  /// the last forward(), those of a token side by side. [n_tokens, n · hidden] f32 likewise;
-  /// without columns where there are none.
+  /// the last forward(), or finish(), those of a token side by side. [n_tokens, n · hidden] f32
+  /// likewise; without columns where there are none.
   [[nodiscard]] virtual Matrix layer_states() const = 0;
   /// Of a predictor: to [rows, hidden] f32 = what it reads, made of rows of its decoder's
   /// layer_states().

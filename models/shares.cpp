@@ -194,14 +194,15 @@ std::vector<int64_t> stage_borders(const ModelConfig& config) {
   return borders;
 }
 
-// Bytes of weights before each of these borders, the model's ends first.
+// Bytes of weights before each of these borders, the model's ends and its predictors first.
 std::vector<uint64_t> bytes_before(const ModelConfig& config, std::span<const int64_t> borders) {
   std::vector<uint64_t> of_layers(static_cast<size_t>(config.n_layers()));
   uint64_t of_ends = 0;
   for (const TensorPlan& plan : tensor_plan(config)) {
-    if (plan.id.of_encoder || plan.id.predictor > 0) continue;
+    if (plan.id.of_encoder) continue;
     const auto bytes = static_cast<uint64_t>(plan.shape[0] * plan.bytes_of_columns(plan.columns()));
-    (is_of_layers(plan.id.kind) ? of_layers[static_cast<size_t>(plan.id.n)] : of_ends) += bytes;
+    const bool is_of_layer = plan.id.predictor == 0 && is_of_layers(plan.id.kind);
+    (is_of_layer ? of_layers[static_cast<size_t>(plan.id.n)] : of_ends) += bytes;
   }
   std::vector<uint64_t> before;
   uint64_t sum = of_ends;
@@ -271,7 +272,6 @@ ModelConfig share_of(const ModelConfig& config, RankPlace rank) {
   ModelConfig share = config;
   share.rank = rank;
   if (rank == RankPlace{}) return share;
-  share.predictors.clear();
   if (rank.stages > 1) {
     share.stage = stages_of(config, rank.stages).at(static_cast<size_t>(rank.stage));
   }
@@ -284,6 +284,9 @@ ModelConfig share_of(const ModelConfig& config, RankPlace rank) {
     }
     layer.shares_feed_forward = layer.experts ? replace_by_share(*layer.experts, cutter)
                                               : replace_by_share(layer.ffn, cutter);
+  }
+  for (ModelConfig& predictor : share.predictors) {
+    predictor = share_of(predictor, {.index = rank.index, .count = rank.count});
   }
   if (config.encoder) {
     share.encoder = std::make_shared<const ModelConfig>(share_of(*config.encoder, rank));

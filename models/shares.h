@@ -15,7 +15,8 @@ namespace faststream {
 ///
 /// Heads go with the key heads that serve them, a feed-forward is cut through its middle, experts
 /// through each one's, so that all ranks work on every token, however its experts are chosen. What
-/// cannot be cut so that each rank has some, every rank computes whole. Predictors are left out.
+/// cannot be cut so that each rank has some, every rank computes whole. Predictors are cut by the
+/// same rules; of several stages those of the first one have them.
 ///
 /// Of several stages it is of the layers of the rank's alone, stages_of(config).
 ModelConfig share_of(const ModelConfig& config, RankPlace rank);

@@ -985,7 +985,8 @@ std::vector<TensorPlan> tensor_plan(const ModelConfig& config) {
     }
   };
   if (config.encoder) add(*config.encoder, true, 0);
-  for (size_t n = 0; n < config.predictors.size(); ++n) {
+  const size_t n_predictors = config.has_first_layer() ? config.predictors.size() : 0;
+  for (size_t n = 0; n < n_predictors; ++n) {
     add(config.predictors[n], false, static_cast<int64_t>(n) + 1);
   }
   return tensors;

@@ -31,7 +31,7 @@ class Drafter {
 
   /// Reads a group's text, so that to draft for it takes no long.
   virtual void read(const SequenceGroup& /*group*/) {}
-  /// The model's last step, whose hidden states still are what it left, was of these and of others.
+  /// A step of the model, whose hidden states are still there, was of these and of others.
   /// Texts that it does not follow yet it begins to follow as long as there are fewer than
   /// most_texts of which it does.
   virtual void processed(std::span<const ProcessedTokens> /*tokens*/, int32_t /*most_texts*/) {}

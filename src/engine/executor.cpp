@@ -1,6 +1,8 @@
 #include "engine/executor.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "engine/cache_kinds.h"
 #include "engine/kv_groups.h"
@@ -29,7 +31,7 @@ DeviceExecutor::DeviceExecutor(const ModelFiles& files, const ModelConfig& confi
                                const std::function<void(size_t)>& progress)
     : config_(config), backend_(backend), limits_(limits) {
   ModelConfig whole = read_config(files.model);
-  whole.predictors = config.predictors;
+  if (config.predictors.empty()) whole = without_predictors(std::move(whole));
   whole.adapters = config.adapters;
   weights_ = load_weights(files, whole, backend, progress, config.rank);
   model_ = make_model(config_, weights_, backend, limits.batch);
@@ -42,14 +44,20 @@ DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
       backend_(decoder.backend_),
       limits_(limits),
       model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
-                                        limits.batch)) {
+                                        limits.batch)),
+      source_(&decoder) {
   if (!config_.output.tokens.empty()) vocabulary_.emplace(config_.output.tokens, config_.vocab);
   allocate_memory();
 }
 
-std::unique_ptr<DeviceExecutor> DeviceExecutor::make_predictor(size_t predictor,
-                                                               const RunnerLimits& limits) const {
+std::unique_ptr<DeviceExecutor> DeviceExecutor::make_own_predictor(
+    size_t predictor, const RunnerLimits& limits) const {
   return std::unique_ptr<DeviceExecutor>(new DeviceExecutor(*this, predictor, limits));
+}
+
+std::unique_ptr<Executor> DeviceExecutor::make_predictor(size_t predictor,
+                                                         const RunnerLimits& limits) {
+  return make_own_predictor(predictor, limits);
 }
 
 void DeviceExecutor::copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count,
@@ -61,8 +69,14 @@ void DeviceExecutor::copy_hidden_states(const DeviceExecutor& of, int32_t first,
                 is_before_norm ? Norm{} : of.model_->output_norm(), OutputMode::store, to);
 }
 
+void DeviceExecutor::take_hidden_states(std::span<const int32_t> rows) {
+  take_states(*source_, rows);
+}
+
+void DeviceExecutor::take_own_states(std::span<const int32_t> rows) { take_states(*this, rows); }
+
 // Rows that follow each other are copied together.
-void DeviceExecutor::take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows) {
+void DeviceExecutor::take_states(const DeviceExecutor& of, std::span<const int32_t> rows) {
   for (size_t first = 0, end = 0; first < rows.size(); first = end) {
     for (end = first + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
     const auto n = static_cast<int32_t>(end - first);
@@ -71,9 +85,8 @@ void DeviceExecutor::take_hidden_states(const DeviceExecutor& of, std::span<cons
   }
 }
 
-void DeviceExecutor::keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count,
-                                        int32_t to) {
-  copy_hidden_states(of, first, count, model_->kept_hidden().row_range(to, count));
+void DeviceExecutor::keep_hidden_states(int32_t first, int32_t count, int32_t to) {
+  copy_hidden_states(*source_, first, count, model_->kept_hidden().row_range(to, count));
 }
 
 // Of a batch that has as many tokens as rows are kept, the rows whose logits are wanted.
@@ -143,28 +156,54 @@ void DeviceExecutor::begin_logits(const LogitProduct& product, int32_t n_logits)
   if (shared_columns() > 0) multiply_logits();
 }
 
+// Whether something that predictors read is kept before that layer.
+bool DeviceExecutor::has_states_before(int64_t layer) const {
+  const std::vector<int64_t> kept = states_kept(config_);
+  return !kept.empty() && kept.front() < layer;
+}
+
 void DeviceExecutor::begin_stage(const Batch& batch, std::span<const std::byte> given) {
-  const Matrix input = model_->stage_input(batch.n_tokens());
-  if (given.size() != (config_.has_first_layer() ? 0 : size_of_rows(input))) {
-    throw Error("stages of a model work on different steps");
-  }
-  if (!given.empty()) backend_.copy_to_device(input.data, given.data(), given.size());
+  const auto [first, end] = config_.own_layers();
+  stage_tokens_ = batch.n_tokens();
+  const Matrix rows = model_->stage_input(stage_tokens_);
+  const Matrix states = model_->stage_states(stage_tokens_);
+  const size_t n_rows = first == 0 ? 0 : size_of_rows(rows);
+  const size_t n_states = has_states_before(first) ? size_of_rows(states) : 0;
+  if (given.size() != n_rows + n_states) throw Error("stages of a model work on different steps");
+  if (n_rows > 0) backend_.copy_to_device(rows.data, given.data(), n_rows);
+  if (n_states > 0) backend_.copy_to_device(states.data, given.data() + n_rows, n_states);
   stage_rows_ = model_->run_stage(backend_.upload(batch), {.kv = kv_, .states = states_});
 }
 
 std::vector<std::byte> DeviceExecutor::stage_rows() {
-  std::vector<std::byte> bytes(size_of_rows(stage_rows_));
-  if (!bytes.empty()) backend_.copy_to_host(bytes.data(), stage_rows_.data, bytes.size());
+  const bool is_last = config_.has_last_layer();
+  const bool has_states = has_states_before(config_.own_layers().end + (is_last ? 1 : 0));
+  const Matrix states = model_->stage_states(stage_tokens_);
+  const size_t n_rows = size_of_rows(stage_rows_);
+  const size_t n_states = has_states ? size_of_rows(states) : 0;
+  std::vector<std::byte> bytes(n_rows + n_states + (is_last ? sizeof stage_tokens_ : 0));
+  if (n_rows > 0) backend_.copy_to_host(bytes.data(), stage_rows_.data, n_rows);
+  if (n_states > 0) backend_.copy_to_host(bytes.data() + n_rows, states.data, n_states);
+  if (is_last) std::memcpy(bytes.data() + n_rows + n_states, &stage_tokens_, sizeof stage_tokens_);
   return bytes;
 }
 
-void DeviceExecutor::finish(std::span<const std::byte> rows) {
+void DeviceExecutor::finish(std::span<const std::byte> given) {
+  int32_t n_tokens = 0;
+  if (given.size() < sizeof n_tokens) throw Error("stages of a model work on different steps");
+  const std::span<const std::byte> of_step = given.first(given.size() - sizeof n_tokens);
+  std::memcpy(&n_tokens, given.data() + of_step.size(), sizeof n_tokens);
+  const Matrix states = model_->finish_states(n_tokens);
+  const size_t n_states = size_of_rows(states);
+  if (of_step.size() < n_states) throw Error("stages of a model work on different steps");
+  const std::span<const std::byte> rows = of_step.first(of_step.size() - n_states);
   const auto row_bytes = static_cast<size_t>(config_.stream_dim()) * sizeof(float);
   const auto n = static_cast<int32_t>(rows.size() / row_bytes);
   if (!rows.empty()) {
     backend_.copy_to_device(model_->finish_input(n).data, rows.data(), rows.size());
   }
-  begin_logits(model_->finish(n), n);
+  if (n_states > 0) backend_.copy_to_device(states.data, of_step.data() + rows.size(), n_states);
+  begin_logits(model_->finish(n, n_tokens), n);
 }
 
 // For the last step's logits [n_logits, vocab].

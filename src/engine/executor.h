@@ -37,8 +37,6 @@ struct RunnerLimits {
 
 CacheBounds bounds_of(const RunnerLimits& limits);
 
-class DeviceExecutor;
-
 /// Has a model, the memory of its caches and that of a step. Which pages are whose, others know.
 /// One thread at a time may use it.
 class Executor {
@@ -56,9 +54,12 @@ class Executor {
   /// Bytes of all caches, on each rank.
   [[nodiscard]] virtual size_t kv_bytes() const = 0;
 
-  /// Itself, where one device computes all; else null.
-  [[nodiscard]] virtual DeviceExecutor* of_one_device() { return nullptr; }
-
+  /// One of the model's predictors, counted from 0, with caches of its own; of each there is one at
+  /// a time. It reads hidden states that the last step of this, which must outlive it, left: of all
+  /// its tokens (Model::hidden_states(), or what is made of Model::layer_states()); of stages, the
+  /// last step whose choices were waited for.
+  [[nodiscard]] virtual std::unique_ptr<Executor> make_predictor(size_t predictor,
+                                                                 const RunnerLimits& limits) = 0;
   // Batches must live, and stay unchanged, until the next one.
 
   /// See Model::read_sources().
@@ -69,6 +70,18 @@ class Executor {
   virtual std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) = 0;
   virtual std::vector<float> logits() = 0;
   virtual void copy(std::span<const std::vector<PageCopy>> copies) = 0;
+
+  // Of a predictor alone: what its next step's tokens have, each beside it.
+
+  /// These rows of the hidden states that it reads.
+  virtual void take_hidden_states(std::span<const int32_t> rows) = 0;
+  /// These rows of what its own last step left: those whose logits were wanted.
+  virtual void take_own_states(std::span<const int32_t> rows) = 0;
+  /// Of the hidden states that it reads keeps some for later steps, from row `to` on, of
+  /// kMostKeptHidden.
+  virtual void keep_hidden_states(int32_t first, int32_t count, int32_t to) = 0;
+  /// These rows of what was kept.
+  virtual void take_kept_states(std::span<const int32_t> rows) = 0;
 };
 
 /// One device's.
@@ -84,19 +97,11 @@ class DeviceExecutor final : public Executor {
   [[nodiscard]] KvType kv_type() const override;
   [[nodiscard]] size_t kv_bytes() const override { return kv_bytes_; }
 
-  [[nodiscard]] DeviceExecutor* of_one_device() override { return this; }
-
-  /// One of config()'s predictors, counted from 0, with caches of its own. This must outlive it.
-  [[nodiscard]] std::unique_ptr<DeviceExecutor> make_predictor(size_t predictor,
-                                                               const RunnerLimits& limits) const;
-  /// Of a predictor: its next step's tokens have, each beside it, these rows of the hidden states
-  /// that the last step of `of` left (Model::hidden_states(), or what is made of its
-  /// layer_states()).
-  void take_hidden_states(const DeviceExecutor& of, std::span<const int32_t> rows);
-  /// Likewise: keeps some of them from row `to` on, of kMostKeptHidden.
-  void keep_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, int32_t to);
-  /// Likewise: its next step's tokens have, each beside it, these rows of what was kept.
-  void take_kept_states(std::span<const int32_t> rows);
+  [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
+                                                         const RunnerLimits& limits) override;
+  /// The same, which is a device's own.
+  [[nodiscard]] std::unique_ptr<DeviceExecutor> make_own_predictor(
+      size_t predictor, const RunnerLimits& limits) const;
 
   /// Has the device begin with all that it was given, see Backend::launch().
   void launch() { backend_.launch(); }
@@ -105,20 +110,28 @@ class DeviceExecutor final : public Executor {
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
   std::vector<float> logits() override;
   void copy(std::span<const std::vector<PageCopy>> copies) override;
+  void take_hidden_states(std::span<const int32_t> rows) override;
+  void take_own_states(std::span<const int32_t> rows) override;
+  void keep_hidden_states(int32_t first, int32_t count, int32_t to) override;
+  void take_kept_states(std::span<const int32_t> rows) override;
 
-  // Of a stage in place of forward(); floats of the stream's rows, see Model.
+  // Of a stage in place of forward(): floats of the stream's rows, behind them what predictors read
+  // as far as stages before have it, see Model; of the last one how many tokens that is of, too.
 
   /// given: what stage_rows() of the stage before returned; of the first one nothing. Throws Error
   /// where it is not of as many rows as the batch has tokens.
   void begin_stage(const Batch& batch, std::span<const std::byte> given);
   /// Waits for what the stage that was begun last gives.
   [[nodiscard]] std::vector<std::byte> stage_rows();
-  /// Of the first stage: goes on to choose(), or logits(), of rows that the last stage returned.
+  /// Of the first stage: goes on to choose(), or logits(), of rows that the last stage returned,
+  /// and has predictors read of these tokens.
   void finish(std::span<const std::byte> rows);
 
  private:
   DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
+  void take_states(const DeviceExecutor& of, std::span<const int32_t> rows);
   void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
+  [[nodiscard]] bool has_states_before(int64_t layer) const;
   std::unique_ptr<Choices> choose_rows(std::span<const SamplingRow> rules);
   void allocate_memory();
   void allocate_caches();
@@ -139,9 +152,11 @@ class DeviceExecutor final : public Executor {
   Buffer logits_memory_;
   WeightLookup weights_;
   std::unique_ptr<Model> model_;
+  const DeviceExecutor* source_ = nullptr;   // of a predictor: whose hidden states it reads
   int32_t n_logits_ = 0;                     // of the last step
   LogitProduct product_;                     // likewise
   Matrix stage_rows_;                        // likewise, of a stage
+  int32_t stage_tokens_ = 0;                 // likewise
   bool has_logits_ = false;                  // likewise: they are multiplied
   Batch taken_;                              // of what take_kept_states() took
   std::optional<VocabularyMap> vocabulary_;  // where rows of logits are not the tokens

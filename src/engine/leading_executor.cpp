@@ -3,14 +3,13 @@
 #include <exception>
 #include <utility>
 
-#include "engine/rank_commands.h"
-
 namespace faststream {
 
-LeadingExecutor::LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
-    : own_(std::move(own)), link_(link) {}
+LeadingExecutor::LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankPart part)
+    : own_(std::move(own)), link_(link), part_(part) {}
 
 LeadingExecutor::~LeadingExecutor() {
+  if (part_ != kModelPart) return;
   try {
     link_.tell(rank_message(RankCommand::end).bytes());
   } catch (const std::exception&) {

@@ -3,14 +3,17 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <memory>
 
 #include "backend/rank_link.h"
 #include "engine/executor.h"
+#include "engine/rank_commands.h"
 
 namespace faststream {
 
-/// What its own device's executor says of itself holds for all. Destroyed, it has the others end.
+/// What its own device's executor says of itself holds for all. Destroyed, that of the model has
+/// the others end.
 class LeadingExecutor : public Executor {
  public:
   ~LeadingExecutor() override;
@@ -22,14 +25,28 @@ class LeadingExecutor : public Executor {
 
  protected:
   /// own: of rank 0. The link, of all ranks, must outlive this.
-  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link);
+  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankPart part = kModelPart);
 
   [[nodiscard]] DeviceExecutor& own() const { return *own_; }
   [[nodiscard]] RankLink& link() const { return link_; }
+  [[nodiscard]] RankPart part() const { return part_; }
+  /// Tells the others what is done here by task(own()). Where that fails here they have gone
+  /// another way: all calls throw Error from then on.
+  template <typename Task>
+  void together(const MessageWriter& message, Task task) {
+    link_.tell(message.bytes());
+    try {
+      task(*own_);
+    } catch (const std::exception& error) {
+      link_.fail(error.what());
+      throw;
+    }
+  }
 
  private:
   std::unique_ptr<DeviceExecutor> own_;
   RankLink& link_;
+  RankPart part_;
 };
 
 }  // namespace faststream

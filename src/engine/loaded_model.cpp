@@ -70,8 +70,8 @@ KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
 
 namespace {
 
-// Throws where heads that predict further tokens are wanted, but cannot run.
-std::vector<ModelConfig> find_predictors(const ModelFile& file, const Ranks& ranks) {
+// Throws where heads that predict further tokens are wanted, but there are none.
+std::vector<ModelConfig> find_predictors(const ModelFile& file) {
   std::vector<ModelConfig> predictors = read_config(file).predictors;
   if (predictors.empty()) {
     throw Error(
@@ -79,11 +79,6 @@ std::vector<ModelConfig> find_predictors(const ModelFile& file, const Ranks& ran
         ": has no heads that predict further tokens for --speculate mtp; convert the "
         "checkpoint without --no-mtp, if it has some, or with --eagle DIR, or give --speculate "
         "lookup");
-  }
-  if (ranks.place().count > 1) {
-    throw UsageError(
-        "--speculate mtp: heads that predict further tokens run on one device, not on several "
-        "together; give one, or --speculate lookup");
   }
   return predictors;
 }
@@ -104,9 +99,9 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);
   }
-  if (!config.encoder) speculation = speculation_of(options);
+  if (!config.encoder) speculation = speculation_from_name(options.speculate);
   ranks = std::make_unique<Ranks>(options.device, options.threads, options.link, options.stages);
-  if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file, *ranks);
+  if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file);
   MemoryPlan plan;
   const auto choose_limits = [&](const ModelConfig& share, const RankFigures& rank_figures) {
     BackendFigures figures = figures_of(*backend, config, kv);

@@ -47,7 +47,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
 }
 
 std::unique_ptr<DraftModel> load_draft(const EngineOptions& options) {
-  const Speculation speculation = speculation_of(options);
+  const Speculation speculation = speculation_from_name(options.speculate);
   if (speculation.kind != Speculation::Kind::draft) return nullptr;
   return std::make_unique<DraftModel>(speculation.draft, options);
 }
@@ -353,7 +353,7 @@ LocalReplica::Inbox LocalReplica::take_inbox() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] {
     return inbox_.stopping || !inbox_.submitted.empty() || !inbox_.cancelled.empty() ||
-           !inbox_.scorings.empty() || !failed_.empty() || !scheduler_.idle();
+           !inbox_.scorings.empty() || !scorings_.empty() || !failed_.empty() || !scheduler_.idle();
   });
   Inbox taken{.stopping = inbox_.stopping};
   taken.submitted.swap(inbox_.submitted);

@@ -150,7 +150,8 @@ BatchLimits choose_limits(const ModelConfig& config, int64_t source, int32_t slo
 // Tokens that a step may have proposed beside those of so many sequences.
 int32_t choose_proposed_tokens(const ModelConfig& config, const EngineOptions& options,
                                int32_t slots) {
-  const bool speculates = !config.encoder && speculation_of(options).kind != Speculation::Kind::off;
+  const bool speculates =
+      !config.encoder && speculation_from_name(options.speculate).kind != Speculation::Kind::off;
   return speculates ? std::min(slots * kMostProposed, kMostSpeculating) : 0;
 }
 
@@ -185,7 +186,8 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
   };
   const RunnerLimits of_model{.sequences = slots, .batch = limits, .kv = backend.kv.format};
   add(config, of_model);
-  if (!config.predictors.empty()) add(predictor_of(config, 0), predictor_limits(of_model));
+  const bool has_predictors = !config.predictors.empty() && config.has_first_layer();
+  if (has_predictors) add(predictor_of(config, 0), predictor_limits(of_model));
   size_t taken = weight_bytes;
   size_t scratch = 0;
   for (const Part& part : parts) {

@@ -22,9 +22,8 @@ std::span<const int32_t> next_tokens(const SequenceGroup& group) {
 }  // namespace
 
 MtpDrafter::MtpDrafter(LoadedModel& model, bool prefix_sharing)
-    : model_(*model.runner->executor().of_one_device()),
-      runner_(model_.make_predictor(0, predictor_limits(model_.limits()))),
-      predictor_(*runner_.executor().of_one_device()),
+    : runner_(model.runner->executor().make_predictor(0, predictor_limits(model.runner->limits()))),
+      predictor_(runner_.executor()),
       prefix_sharing_(prefix_sharing) {}
 
 MtpDrafter::~MtpDrafter() { forget_all(); }
@@ -102,7 +101,7 @@ void MtpDrafter::read_prompts(std::span<const NewStates> states) {
   }
   if (inputs.empty()) return;
   if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_.take_hidden_states(model_, rows);
+  predictor_.take_hidden_states(rows);
   runner_.step(inputs);
   for (const NewStates* of_text : read) remember(*of_text->group, *of_text->text);
 }
@@ -139,7 +138,7 @@ void MtpDrafter::keep(std::span<const NewStates> states) {
     read_kept([](const SequenceGroup& /*any*/) { return Reading::all; });
   }
   for (const Run& run : runs) {
-    predictor_.keep_hidden_states(model_, run.first, run.end - run.first, n_kept_ + run.to);
+    predictor_.keep_hidden_states(run.first, run.end - run.first, n_kept_ + run.to);
   }
   for (const Part& part : parts) {
     Text& text = *part.states->text;
@@ -281,7 +280,7 @@ void MtpDrafter::go_on(std::vector<Draft*>& drafts) {
   });
   if (inputs.empty()) return;
   if (!copies.empty()) runner_.copy_pages(copies);
-  predictor_.take_hidden_states(predictor_, rows);
+  predictor_.take_own_states(rows);
   runner_.step(inputs);
   draw(drafts);
 }

@@ -86,9 +86,8 @@ class MtpDrafter final : public Drafter {
   void go_on(std::vector<Draft*>& drafts);
   void forget_all();
 
-  DeviceExecutor& model_;
   Runner runner_;
-  DeviceExecutor& predictor_;  // the runner's
+  Executor& predictor_;  // the runner's
   bool prefix_sharing_;
   std::map<const SequenceGroup*, Text> texts_;
   int32_t n_kept_ = 0;  // rows that hidden states are kept in, or were for texts that have gone

@@ -1,7 +1,7 @@
 #include "engine/pipeline_executor.h"
 
 #include <cstddef>
-#include <exception>
+#include <functional>
 #include <stdexcept>
 #include <utility>
 
@@ -41,42 +41,93 @@ Bytes StageRows::take(RankLink& link, const RankPlace& place, int64_t step) {
 
 class PipelineExecutor::StepChoices final : public Choices {
  public:
-  StepChoices(PipelineExecutor& executor, int64_t step, std::span<const SamplingRow> rules)
-      : executor_(executor), step_(step), rules_(rules) {}
+  using Choose = std::function<std::unique_ptr<Choices>()>;
+
+  /// choose: called once they are waited for.
+  StepChoices(std::mutex& device, Choose choose) : device_(device), choose_(std::move(choose)) {}
   StepChoices(const StepChoices&) = delete;
   StepChoices& operator=(const StepChoices&) = delete;
   // What the device has for choices goes back to it, which another thread may be using.
   ~StepChoices() override {
-    const std::scoped_lock lock(executor_.device_);
+    const std::scoped_lock lock(device_);
     chosen_.reset();
   }
 
   void wait() override {
-    if (!chosen_) chosen_ = executor_.choose(step_, rules_);
+    if (!chosen_) chosen_ = choose_();
     chosen_->wait();
   }
   void read(size_t r, SampledToken& to) override { chosen_->read(r, to); }
 
  private:
-  PipelineExecutor& executor_;
-  int64_t step_;
-  std::span<const SamplingRow> rules_;
+  std::mutex& device_;
+  Choose choose_;
   std::unique_ptr<Choices> chosen_;
+};
+
+// Beside steps of the model, which another thread has the device begin.
+class PipelineExecutor::Predictor final : public RankedExecutor {
+ public:
+  Predictor(std::unique_ptr<DeviceExecutor> own, PipelineExecutor& model, RankPart part)
+      : RankedExecutor(std::move(own), model.link(), model.sharing(), part),
+        model_(model),
+        device_(model.device_) {}
+
+  [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
+                                                         const RunnerLimits& limits) override {
+    const std::scoped_lock lock(device_);
+    return std::make_unique<Predictor>(make_own_predictor(predictor, limits), model_,
+                                       part_of_predictor(predictor));
+  }
+  void forward(const Batch& batch) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::forward(batch);
+  }
+  std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override {
+    return std::make_unique<StepChoices>(device_, [this, rules] {
+      const std::scoped_lock lock(device_);
+      return RankedExecutor::choose(rules);
+    });
+  }
+  std::vector<float> logits() override {
+    const std::scoped_lock lock(device_);
+    return RankedExecutor::logits();
+  }
+  void copy(std::span<const std::vector<PageCopy>> copies) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::copy(copies);
+  }
+  void take_hidden_states(std::span<const int32_t> rows) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::take_hidden_states(rows);
+  }
+  void take_own_states(std::span<const int32_t> rows) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::take_own_states(rows);
+  }
+  void keep_hidden_states(int32_t first, int32_t count, int32_t to) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::keep_hidden_states(first, count, to);
+  }
+  void take_kept_states(std::span<const int32_t> rows) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::take_kept_states(rows);
+  }
+
+ private:
+  PipelineExecutor& model_;
+  std::mutex& device_;
 };
 
 PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,
                                    RankLink& link, RankLink& of_stage)
-    : LeadingExecutor(std::move(own), link), config_(std::move(config)), of_stage_(of_stage) {}
+    : RankedExecutor(std::move(own), link, of_stage, kModelPart), config_(std::move(config)) {}
 
-// Does what the others are told, too: where it fails here they have gone another way.
-template <typename Task>
-void PipelineExecutor::together(Task task) {
-  try {
-    task();
-  } catch (const std::exception& error) {
-    link().fail(error.what());
-    throw;
-  }
+std::unique_ptr<Executor> PipelineExecutor::make_predictor(size_t predictor,
+                                                           const RunnerLimits& limits) {
+  const std::scoped_lock lock(device_);
+  return std::make_unique<Predictor>(make_own_predictor(predictor, limits), *this,
+                                     part_of_predictor(predictor));
 }
 
 void PipelineExecutor::read_sources(const Batch& /*batch*/) {
@@ -85,16 +136,16 @@ void PipelineExecutor::read_sources(const Batch& /*batch*/) {
 
 void PipelineExecutor::forward(const Batch& batch) {
   const std::scoped_lock lock(device_);
-  together([&] {
-    link().tell(rank_message(RankCommand::forward).put(batch).bytes());
-    pass_through(own(), link(), of_stage_, batch);
+  together(rank_message(RankCommand::forward).put(batch), [&](DeviceExecutor& own) {
+    pass_through(own, link(), sharing(), batch);
     ++n_begun_;
   });
 }
 
 std::unique_ptr<Choices> PipelineExecutor::choose(std::span<const SamplingRow> rules) {
   const std::scoped_lock lock(device_);
-  return std::make_unique<StepChoices>(*this, n_begun_, rules);
+  return std::make_unique<StepChoices>(
+      device_, [this, step = n_begun_, rules] { return choose(step, rules); });
 }
 
 std::unique_ptr<Choices> PipelineExecutor::choose(int64_t step,
@@ -114,45 +165,39 @@ std::vector<float> PipelineExecutor::logits() {
 
 void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
   if (n_finished_ == step) return;
-  together([&] {
-    link().tell(rank_message(RankCommand::finish).put(step).bytes());
-    own().finish(rows);
-    begin_together(own(), of_stage_);
+  together(rank_message(RankCommand::finish).put(step), [&](DeviceExecutor& own) {
+    own.finish(rows);
+    begin_together(own, sharing());
     n_finished_ = step;
   });
 }
 
 void PipelineExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
   const std::scoped_lock lock(device_);
-  together([&] {
-    link().tell(copy_message(copies).bytes());
-    own().copy(copies);
-  });
+  RankedExecutor::copy(copies);
 }
 
 void follow_stage(DeviceExecutor& executor, RankLink& link, RankLink& of_stage) {
   const RankPlace& place = executor.config().rank;
+  FollowingParts parts(executor, of_stage);
   Batch batch;  // of the last step, which the device may still read
   StageRows rows;
   while (true) {
-    MessageReader reader(link.listen());
-    switch (reader.take<RankCommand>()) {
-      case RankCommand::forward:
-        batch = reader.take<Batch>();
-        pass_through(executor, link, of_stage, batch);
-        break;
-      case RankCommand::finish:
-        if (place.stage == 0) {
-          executor.finish(rows.take(link, place, reader.take<int64_t>()));
-          begin_together(executor, of_stage);
-        }
-        break;
-      case RankCommand::copy:
-        executor.copy(reader.take<std::vector<std::vector<PageCopy>>>());
-        break;
-      case RankCommand::read_sources:
-      case RankCommand::end:
-        return;
+    MessageReader message(link.listen());
+    const auto command = message.take<RankCommand>();
+    if (command == RankCommand::end) return;
+    const auto part = message.take<RankPart>();
+    const bool is_of_model = part == kModelPart && command != RankCommand::make_predictor;
+    if (is_of_model && command == RankCommand::forward) {
+      batch = message.take<Batch>();
+      pass_through(executor, link, of_stage, batch);
+    } else if (place.stage > 0 && (!is_of_model || command == RankCommand::finish)) {
+      continue;  // the first stage's
+    } else if (command == RankCommand::finish) {
+      executor.finish(rows.take(link, place, message.take<int64_t>()));
+      begin_together(executor, of_stage);
+    } else {
+      parts.obey(command, part, message);
     }
   }
 }

@@ -2,7 +2,8 @@
 // while other steps are in other stages. Rank 0 is of the first one, and tells the ranks of all
 // what to do, in one order. From a stage to the next goes the residual stream of a step's tokens,
 // in float32, so that what is computed is what one device computes; from the last back to the first
-// that of the rows whose logits are wanted. The first one makes logits of it, and chooses.
+// that of the rows whose logits are wanted. The first one makes logits of it, and chooses. What
+// predictors read goes the same way, of all tokens; they run in the first stage alone.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@
 
 #include "backend/rank_link.h"
 #include "engine/executor.h"
-#include "engine/leading_executor.h"
+#include "engine/ranked_executor.h"
 #include "models/config.h"
 
 namespace faststream {
@@ -36,7 +37,7 @@ class StageRows {
 /// another thread, while one waits for the choices of this one.
 ///
 /// Where a rank fails, all calls throw Error from then on.
-class PipelineExecutor final : public LeadingExecutor {
+class PipelineExecutor final : public RankedExecutor {
  public:
   /// own: the executor of rank 0, of so many stages. config: that of a rank's share of all layers,
   /// whose caches others keep books of. The links, of all ranks and of those of the first stage,
@@ -46,6 +47,9 @@ class PipelineExecutor final : public LeadingExecutor {
 
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
 
+  /// Of the first stage's ranks.
+  [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
+                                                         const RunnerLimits& limits) override;
   /// Models with an encoder do not run in stages.
   void read_sources(const Batch& batch) override;
   void forward(const Batch& batch) override;
@@ -57,15 +61,13 @@ class PipelineExecutor final : public LeadingExecutor {
   void copy(std::span<const std::vector<PageCopy>> copies) override;
 
  private:
+  class Predictor;
   class StepChoices;
 
   std::unique_ptr<Choices> choose(int64_t step, std::span<const SamplingRow> rules);
   void finish(int64_t step, std::span<const std::byte> rows);
-  template <typename Task>
-  void together(Task task);
 
   ModelConfig config_;
-  RankLink& of_stage_;
   StageRows rows_;          // of who waits
   std::mutex device_;       // what is told and what is computed here are in the same order
   int64_t n_begun_ = 0;     // steps, guarded by it

@@ -125,6 +125,7 @@ std::string memory_of(const Backend& backend, const std::string& device) {
 // these paths.
 struct Opening {
   int32_t stages = 1;
+  bool has_predictors = false;  // they are loaded, too
   uintptr_t files = 0;
   std::vector<std::string> paths = {};
 };
@@ -133,12 +134,14 @@ template <typename SomeOpening, typename Visit>
 requires std::is_same_v<std::remove_const_t<SomeOpening>, Opening>
 void visit_members(SomeOpening& opening, Visit visit) {
   visit(opening.stages);
+  visit(opening.has_predictors);
   visit(opening.files);
   visit(opening.paths);
 }
 
-Bytes describe_opening(const RankLink& link, const ModelFiles& files, int32_t stages) {
-  Opening opening{.stages = stages};
+Bytes describe_opening(const RankLink& link, const ModelFiles& files, const ModelConfig& config,
+                       int32_t stages) {
+  Opening opening{.stages = stages, .has_predictors = !config.predictors.empty()};
   const auto add = [&](const ModelFile& file) {
     opening.paths.push_back(std::filesystem::absolute(file.name()).string());
   };
@@ -214,8 +217,10 @@ std::unique_ptr<RankLink> link_of_stage(RankLink& link, int32_t stages) {
 }
 
 void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files,
-                  int32_t stages) {
-  const ModelConfig config = config_of_files(files);
+                  const Opening& opening) {
+  const int32_t stages = opening.stages;
+  ModelConfig config = config_of_files(files);
+  if (opening.has_predictors) config.predictors = read_config(files.model).predictors;
   const std::unique_ptr<RankLink> own_link = link_of_stage(link, stages);
   RankLink& of_stage = own_link ? *own_link : link;
   try {
@@ -271,11 +276,11 @@ void follow_ranks(RankLink& link, const RankDevice& device) {
       const auto opening = MessageReader(std::move(message)).take<Opening>();
       if (link.is_in_process()) {
         const auto* files = std::bit_cast<const ModelFiles*>(opening.files);
-        follow_model(link, device, *files, opening.stages);
+        follow_model(link, device, *files, opening);
       } else {
         std::vector<ModelFile> files;
         for (const std::string& path : opening.paths) files.push_back(ModelFile::open(path));
-        follow_model(link, device, {files.front(), std::span(files).subspan(1)}, opening.stages);
+        follow_model(link, device, {files.front(), std::span(files).subspan(1)}, opening);
       }
     }
   } catch (const std::exception& error) {
@@ -358,7 +363,7 @@ std::unique_ptr<Executor> Ranks::load(const ModelFiles& files, const ModelConfig
                                             progress);
   }
   static_cast<void>(stages_of(config, stages_));  // refused before others hear of it
-  link_->tell(describe_opening(*link_, files, stages_));
+  link_->tell(describe_opening(*link_, files, config, stages_));
   stage_link_ = link_of_stage(*link_, stages_);
   RankLink& of_stage = stage_link_ ? *stage_link_ : *link_;
   const RankPlace own = place_of(*link_, stages_);

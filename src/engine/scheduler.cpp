@@ -25,7 +25,8 @@ Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
                 wait_for_launches();
                 runner_.copy_pages({&copy, 1});
               }),
-      steps_(static_cast<size_t>(limits.turns)) {}
+      steps_(static_cast<size_t>(limits.turns)),
+      states_stay_(limits.states_stay) {}
 
 Scheduler::~Scheduler() { wait_for_launches(); }
 
@@ -191,7 +192,7 @@ void Scheduler::finish(Step& step, Parts parts) {
   }
   if (step.choices) note_time(step, parts);
   accept(step, parts);
-  if (in_flight_.empty()) policy_.tell_drafter(step.plan, parts);
+  if (in_flight_.empty() || states_stay_) policy_.tell_drafter(step.plan, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
     const PartResult& result = step.results[i];
     try {

@@ -119,6 +119,7 @@ class Scheduler {
   ThreadPool threads_;  // guarded by it: one loop at a time, of this thread or the launching one
   SchedulingPolicy policy_;
   std::vector<Step> steps_;       // limits.turns
+  bool states_stay_;              // limits.states_stay
   std::vector<Step*> in_flight_;  // the oldest first
   bool has_begun_ = false;        // the last begin_step() launched one
   Clock::time_point last_end_;    // of a step

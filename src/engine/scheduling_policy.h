@@ -34,6 +34,9 @@ struct SchedulerLimits {
   /// Scheduler.
   int32_t turns = 2;
   int32_t turn_slots = std::numeric_limits<int32_t>::max();
+  /// What a drafter reads of a step stays until the next one's choices are waited for; else only
+  /// until another step begins.
+  bool states_stay = false;
   /// Tokens of a step that groups propose, at most: it may ask for a row of logits for each, beside
   /// one a sequence in decode.
   int32_t proposed_tokens = 0;
@@ -46,6 +49,7 @@ struct SchedulerLimits {
     if (stages == 1) return;
     turns = stages;
     turn_slots = 1;
+    states_stay = true;
   }
 };
 
@@ -175,7 +179,7 @@ class SchedulingPolicy {
   /// A part was processed: counts what it has of prompts and lets others share it. Before the group
   /// accepts what was chosen.
   void processed(const StepPlan& step, const Part& part);
-  /// Parts were processed as a batch, the last one that the model was given, and their groups have
+  /// Parts were processed as a batch, whose hidden states are still there, and their groups have
   /// accepted what was chosen: tells the drafter. Before follow().
   void tell_drafter(const StepPlan& step, std::span<const Part> parts);
   /// The part's group has accepted tokens, and its sequences go on from these parents, if

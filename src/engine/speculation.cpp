@@ -1,6 +1,5 @@
 #include "engine/speculation.h"
 
-#include "engine/options.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -40,15 +39,6 @@ Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Ki
         std::string(asked) + (wanted == draft ? "=FILE" : ""));
   }
   return wanted;
-}
-
-Speculation speculation_of(const EngineOptions& options) {
-  Speculation speculation = speculation_from_name(options.speculate);
-  if (options.stages == 1) return speculation;
-  if (speculation.only_where_exact || speculation.kind == Speculation::Kind::off) return {};
-  throw UsageError("--speculate " + options.speculate +
-                   ": nothing is proposed where a model runs in stages (--pipeline); leave one of "
-                   "them out");
 }
 
 }  // namespace faststream

@@ -7,8 +7,6 @@
 
 namespace faststream {
 
-struct EngineOptions;
-
 /// Where proposals come from.
 struct Speculation {
   enum class Kind {
@@ -26,10 +24,6 @@ struct Speculation {
 /// What EngineOptions::speculate names: "auto", "off", "lookup", "mtp" or "draft=FILE". Throws
 /// UsageError when it is none of them.
 Speculation speculation_from_name(std::string_view name);
-/// The same of options, for which "auto" is "off" where the model runs in stages: steps of several
-/// texts are under way then, each of which would have its proposals from before it. Throws
-/// UsageError, too, where another way is named for these.
-Speculation speculation_of(const EngineOptions& options);
 
 /// How a request's texts have proposals, which asks for it by name (Request::speculate), where the
 /// engine does it by `kind`. Throws UsageError where the engine cannot.

@@ -1,6 +1,9 @@
 #include "server/serve_command.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <chrono>
@@ -37,6 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kPoll(20);
 constexpr std::chrono::seconds kLastWords(2);  // for answers that were cut
+constexpr std::chrono::seconds kRest(1);  // without a request, after which memory is given back
 
 struct NamedFile {
   std::string name;
@@ -193,6 +197,21 @@ class Signals {
   int count_ = 0;
 };
 
+// Serves until a signal comes. What many requests took stays in this process when it is free again,
+// among what little is not: the system gets it back once there are none for a while.
+void wait_for_end(const ConnectionContext& context, const std::atomic<size_t>& n_ended,
+                  Signals& signals) {
+  size_t n_before = 0, n_given_back = 0;  // requests that had ended by then
+  while (signals.wait_for(kRest) == 0) {
+    const size_t n_now = n_ended;
+    if (context.n_requests == 0 && n_now == n_before && n_now != n_given_back) {
+      malloc_trim(0);
+      n_given_back = n_now;
+    }
+    n_before = n_now;
+  }
+}
+
 // Lets requests end that run, as long as there is grace.
 void end_gracefully(HttpServer& server, const ConnectionContext& context, double grace,
                     Signals& signals, AccessLog& log) {
@@ -234,7 +253,11 @@ void serve_command(const ServeOptions& options) {
   ConnectionContext context;
   context.limits = options.limits;
   AccessLog log(log_format(options.log));
-  context.log = [&log](const AccessRecord& record) { log.add(record); };
+  std::atomic<size_t> n_ended = 0;
+  context.log = [&](const AccessRecord& record) {
+    ++n_ended;
+    log.add(record);
+  };
   const int threads = options.threads > 0 ? options.threads : std::clamp(available_threads(), 1, 4);
   // Before models are loaded, which takes time: the port may be taken. Whoever asks meanwhile
   // waits.
@@ -259,8 +282,7 @@ void serve_command(const ServeOptions& options) {
     Signals signals;
     log.say("ready at " + printable(server.address()));
     server.start();
-    while (signals.wait_for(std::chrono::hours(1)) == 0) {
-    }
+    wait_for_end(context, n_ended, signals);
     end_gracefully(server, context, options.grace, signals, log);
     server.close_connections();
   }

@@ -28,16 +28,14 @@ inline std::vector<float> predicted_rows(const ModelFile& file, std::span<const 
       std::make_unique<DeviceExecutor>(file, read_config(file), backend, limits, nullptr);
   DeviceExecutor& model = *executor;
   Runner runner(std::move(executor));
-  std::unique_ptr<DeviceExecutor> own = model.make_predictor(0, limits);
+  std::unique_ptr<DeviceExecutor> own = model.make_own_predictor(0, limits);
   DeviceExecutor& head = *own;
   Runner predictor(std::move(own));
   const OutputConfig& output = head.config().output;
   Sequence sequence = runner.begin(n_tokens);
   Sequence predicted = predictor.begin(n_tokens);
   std::vector<float> logits;
-  const auto predict = [&](const DeviceExecutor& of, std::span<const int32_t> rows,
-                           std::span<const int32_t> next) {
-    head.take_hidden_states(of, rows);
+  const auto predict = [&](std::span<const int32_t> next) {
     predictor.step({{{&predicted, next, NewTokens::Logits::all}}});
     const std::vector<float> more = predictor.logits();
     logits.insert(logits.end(), more.begin(), more.end());
@@ -52,7 +50,8 @@ inline std::vector<float> predicted_rows(const ModelFile& file, std::span<const 
     runner.step({{{&sequence, piece, of}}});
     std::vector<int32_t> rows(std::min(piece.size(), tokens.size() - 1 - n_read));
     std::iota(rows.begin(), rows.end(), 0);
-    predict(model, rows, tokens.subspan(n_read + 1, rows.size()));
+    head.take_hidden_states(rows);
+    predict(tokens.subspan(n_read + 1, rows.size()));
     n_read += rows.size();
   }
   std::vector<int32_t> row{static_cast<int32_t>(pieces[2].first.size()) - 2};
@@ -62,7 +61,8 @@ inline std::vector<float> predicted_rows(const ModelFile& file, std::span<const 
     const auto likeliest = std::ranges::max_element(last) - last.begin();
     const int32_t token = output.tokens.empty() ? static_cast<int32_t>(likeliest)
                                                 : output.tokens[static_cast<size_t>(likeliest)];
-    predict(head, row, {&token, 1});
+    head.take_own_states(row);
+    predict({&token, 1});
     row = {0};
   }
   runner.release(sequence);

@@ -31,8 +31,9 @@ struct Rows {
 TEST(LoadShares, GivesEachRankItsRowsAndColumns) {
   ModelConfig grouped = small_decoder();
   grouped.weight_format = WeightFormat::int4;
-  for (const ModelConfig& config : {small_decoder(), rich_decoder(), small_hybrid(),
-                                    small_translator(), grouped, exchanging_shape()}) {
+  for (const ModelConfig& config :
+       {small_decoder(), rich_decoder(), small_hybrid(), small_translator(), grouped,
+        exchanging_shape(), small_predictor()}) {
     const ModelImage image = bench::make_random_model(config, 3);
     const ModelFile file = ModelFile::from_bytes(image.bytes(), "random");
     for (const int32_t ranks : {1, 2, 3}) {
@@ -45,7 +46,6 @@ TEST(LoadShares, GivesEachRankItsRowsAndColumns) {
           shapes[plan.id] = plan.shape;
         }
         for (const TensorPlan& plan : tensor_plan(config)) {
-          if (plan.id.predictor > 0) continue;
           const int64_t columns = plan.columns();
           const Rows whole{file.bytes(*file.find(plan.name)).data(),
                            plan.bytes_of_columns(columns)};

@@ -63,6 +63,27 @@ std::filesystem::path model_with_joining_head(WeightFormat format) {
                          std::string(format_name(format)) + "-with-joining-head");
 }
 
+// Where a model runs, of several ranks or stages.
+struct Place {
+  std::string device;
+  int32_t stages = 1;
+};
+
+std::vector<Place> places() {
+  return {{"cpu"}, {"cpu,cpu"}, {"cpu,cpu,cpu"}, {"cpu,cpu", 2}, {"cpu,cpu,cpu,cpu", 2}};
+}
+
+EngineOptions speculating_on(const Place& place, const std::string& how, int32_t slots) {
+  EngineOptions options = speculating(how, slots);
+  options.device = place.device;
+  options.stages = place.stages;
+  return options;
+}
+
+std::string name_of(const Place& place) {
+  return place.device + " in " + std::to_string(place.stages);
+}
+
 std::filesystem::path model_with_head(const std::string& name) {
   if (name == "joining") return model_with_joining_head(WeightFormat::f32);
   if (name == "joining_int8") return model_with_joining_head(WeightFormat::int8);
@@ -181,6 +202,43 @@ INSTANTIATE_TEST_SUITE_P(Models, MtpEngine,
                                          "joining_int8"),
                          [](const auto& tested) { return tested.param; });
 
+// On ranks, which each have a share of the head, three of two key heads among them, and in stages.
+TEST(MtpEngine, ChangesNoTextOnRanks) {
+  std::vector<Request> all = requests_that_repeat();
+  std::erase_if(all, [n = 0](const Request& request) mutable {
+    return n++ % 3 != 0 && !request.rule && request.n == 1;
+  });
+  struct Tested {
+    std::string model;
+    Place place;
+    int64_t kv_tokens = 0;
+  };
+  for (const auto& [name, place, kv_tokens] : std::vector<Tested>{{"f32", {"cpu,cpu,cpu"}},
+                                                                  {"f32", {"cpu,cpu,cpu,cpu", 2}},
+                                                                  {"delta_net", {"cpu,cpu"}},
+                                                                  {"windowed", {"cpu,cpu", 2}, 256},
+                                                                  {"joining", {"cpu,cpu"}, 256},
+                                                                  {"joining_int8", {"cpu,cpu", 2}},
+                                                                  {"int8", {"cpu,cpu,cpu"}}}) {
+    SCOPED_TRACE(name + " on " + name_of(place));
+    const std::filesystem::path model = model_with_head(name);
+    const auto answers = [&](const Place& on, const std::string& how, int64_t tokens) {
+      EngineOptions options = speculating_on(on, how, 6);
+      options.kv_tokens = options.context = tokens;
+      Engine engine(model, options);
+      Answers got = run_together(engine, all, answer_of);
+      EXPECT_EQ(engine.stats().proposed_tokens > 100, how == "mtp")
+          << engine.stats().proposed_tokens;
+      EXPECT_EQ(engine.stats().preemptions > 0, tokens > 0);
+      EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+      return got;
+    };
+    const bool is_rounded = name.ends_with("int8") && place.stages == 1;
+    const Answers expected = answers(is_rounded ? place : Place{"cpu"}, "off", 0);
+    expect_same_answers(answers(place, "mtp", kv_tokens), expected, "with heads");
+  }
+}
+
 TEST(MtpEngine, AcceptsAllOfAHeadThatKnowsTheModel) {
   const std::filesystem::path model = bigram_model();
   for (const float temperature : {0.0F, 0.8F}) {
@@ -195,6 +253,12 @@ TEST(MtpEngine, AcceptsAllOfAHeadThatKnowsTheModel) {
     const EngineStats stats = engine.stats();
     EXPECT_GT(100 * stats.accepted_tokens, 99 * stats.proposed_tokens) << temperature;
     EXPECT_GT(plain.stats().steps, 6 * stats.steps) << temperature;
+    for (const Place& place : places()) {
+      Engine on_ranks(model, speculating_on(place, "mtp", 1));
+      EXPECT_EQ(answer_of(on_ranks.submit(request).get()), answer_of(plain.submit(request).get()));
+      EXPECT_GT(100 * on_ranks.stats().accepted_tokens, 99 * on_ranks.stats().proposed_tokens)
+          << name_of(place) << ", " << temperature;
+    }
   }
   std::filesystem::remove(model);
 }
@@ -264,9 +328,10 @@ TEST(MtpEngine, RefusesWhatHasNoHead) {
   };
   EXPECT_NE(refusal(engine_model(), speculating("mtp", 1)).find("convert the checkpoint without"),
             std::string::npos);
-  EngineOptions two = speculating("mtp", 1);
-  two.device = "cpu,cpu";
-  EXPECT_NE(refusal(model_with_head("f32"), two).find("run on one device"), std::string::npos);
+  for (const Place& place : places()) {
+    EXPECT_NE(refusal(engine_model(), speculating_on(place, "mtp", 1)).find("has no heads"),
+              std::string::npos);
+  }
   EXPECT_EQ(refusal(model_with_head("f32"), speculating("mtp", 1)), "it runs");
 }
 
@@ -342,36 +407,75 @@ TEST_F(MtpDrafterTest, ReadsTheHiddenStatesOfTheRightTokens) {
   using enum NewTokens::Logits;
   for (const auto& [path, logits] : {std::pair(plain, last), std::pair(plain, all),
                                      std::pair(joining, last), std::pair(joining, all)}) {
-    SCOPED_TRACE(path.string());
-    LoadedModel model(path, speculating("mtp", 4), 200);
-    MtpDrafter drafter(model, true);
-    std::mt19937 random(5);
-    ChosenText a;
-    ChosenText b;
-    ChosenText c;
-    for (ChosenText* text : {&a, &b, &c}) text->text = random_tokens(random, 60);
-    sequences_.clear();
-    step(model, drafter, {{&a, 59}, {&b, 20}}, logits);
-    drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 2}});
-    EXPECT_TRUE(b.supposed.empty());  // there are tokens of its own to be processed
-    const std::vector<int32_t> likeliest =
-        step(model, drafter, {{&b, 39}, {&c, 59}, {&a, 1}}, logits);
-    a.text.push_back(5);
-    drafter.draft(std::vector<DraftTask>{
-        {.group = &a, .n_tokens = 3}, {.group = &c, .n_tokens = 1}, {.group = &b, .n_tokens = 4}});
-    EXPECT_TRUE(a.supposed.empty());  // no token came after its last one in time
-    EXPECT_EQ(b.supposed, std::vector<int32_t>(4, likeliest[0]));
-    EXPECT_EQ(c.supposed, std::vector<int32_t>(1, likeliest[1]));
-    drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 4}});
-    EXPECT_TRUE(b.supposed.empty());  // once a step
-    b.text.push_back(7);
-    const std::vector<int32_t> next = step(model, drafter, {{&b, 1}}, logits);
-    drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 15}});
-    EXPECT_EQ(b.supposed, std::vector<int32_t>(15, next[0]));
-    release(model);
+    for (const Place& place : places()) {
+      SCOPED_TRACE(path.string() + " on " + name_of(place));
+      LoadedModel model(path, speculating_on(place, "mtp", 4), 200);
+      MtpDrafter drafter(model, true);
+      std::mt19937 random(5);
+      ChosenText a;
+      ChosenText b;
+      ChosenText c;
+      for (ChosenText* text : {&a, &b, &c}) text->text = random_tokens(random, 60);
+      sequences_.clear();
+      step(model, drafter, {{&a, 59}, {&b, 20}}, logits);
+      drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 2}});
+      EXPECT_TRUE(b.supposed.empty());  // there are tokens of its own to be processed
+      const std::vector<int32_t> likeliest =
+          step(model, drafter, {{&b, 39}, {&c, 59}, {&a, 1}}, logits);
+      a.text.push_back(5);
+      drafter.draft(std::vector<DraftTask>{{.group = &a, .n_tokens = 3},
+                                           {.group = &c, .n_tokens = 1},
+                                           {.group = &b, .n_tokens = 4}});
+      EXPECT_TRUE(a.supposed.empty());  // no token came after its last one in time
+      EXPECT_EQ(b.supposed, std::vector<int32_t>(4, likeliest[0]));
+      EXPECT_EQ(c.supposed, std::vector<int32_t>(1, likeliest[1]));
+      drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 4}});
+      EXPECT_TRUE(b.supposed.empty());  // once a step
+      b.text.push_back(7);
+      const std::vector<int32_t> next = step(model, drafter, {{&b, 1}}, logits);
+      drafter.draft(std::vector<DraftTask>{{.group = &b, .n_tokens = 15}});
+      EXPECT_EQ(b.supposed, std::vector<int32_t>(15, next[0]));
+      release(model);
+    }
   }
   std::filesystem::remove(plain);
   std::filesystem::remove(joining);
+}
+
+// Of hidden states that are other ones in each stage, and of embeddings, which only the first has.
+TEST_F(MtpDrafterTest, ProposesOnRanksWhatItProposesOnOne) {
+  const auto reads_all = [](ModelConfig config) {
+    config = with_joining_predictor(config, config.vocab / 2);
+    config.predictors.front().hidden_input->layer_states.after = {0, 1, 2};
+    return config;
+  };
+  const std::filesystem::path joining =
+      engine_model_of(reads_all(engine_shape(WeightFormat::f32)), "joining-of-each-stage");
+  for (const std::filesystem::path& path : {model_with_head("windowed"), joining}) {
+    std::vector<std::vector<int32_t>> expected;
+    for (const Place& place : places()) {
+      LoadedModel model(path, speculating_on(place, "mtp", 8), 200);
+      MtpDrafter drafter(model, true);
+      std::mt19937 random(9);
+      std::vector<ChosenText> texts(8);
+      std::vector<std::pair<ChosenText*, int32_t>> parts;
+      std::vector<DraftTask> tasks;
+      sequences_.clear();
+      for (ChosenText& text : texts) {
+        text.text = random_tokens(random, 20 + random() % 50);
+        parts.emplace_back(&text, static_cast<int32_t>(text.text.size()) - 1);
+        tasks.push_back({.group = &text, .n_tokens = 6});
+      }
+      step(model, drafter, parts, NewTokens::Logits::last);
+      drafter.draft(tasks);
+      std::vector<std::vector<int32_t>> proposed;
+      for (const ChosenText& text : texts) proposed.push_back(text.supposed);
+      EXPECT_EQ(proposed.front().size(), 6U);
+      if (expected.empty()) expected = proposed;
+      EXPECT_EQ(proposed, expected) << path << " on " << name_of(place);
+      release(model);
+    }
+  }
 }
 
 // What a text begins with, another had before: the model found it in its cache, and the head does

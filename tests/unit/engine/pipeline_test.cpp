@@ -25,6 +25,7 @@
 #include "unit/engine/logits_distance.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/model_shapes.h"
+#include "unit/engine/repeating_requests.h"
 #include "unit/models/descriptions.h"
 
 namespace faststream {
@@ -229,6 +230,27 @@ TEST(Stages, GivesTheTextsOfOneDevice) {
   EXPECT_EQ(texts_in_stages(hybrid, 2, 1024), texts_in_stages(hybrid, 1, 1024));
 }
 
+// What is proposed for a text is so while a step of others is under way.
+TEST(Stages, GivesTheTextsOfOneDeviceWithProposals) {
+  std::vector<Request> all = requests_that_repeat();
+  all.resize(10);
+  const std::filesystem::path model = engine_model();
+  const auto texts = [&](const std::string& devices, int32_t stages, const std::string& how) {
+    EngineOptions options = speculating(how, 6);
+    options.device = devices;
+    options.stages = stages;
+    Engine engine(model, options);
+    Answers answers = run_together(engine, all, answer_of);
+    EXPECT_EQ(engine.stats().proposed_tokens > 0, how != "off") << how;
+    return answers;
+  };
+  const Answers expected = texts("cpu", 1, "off");
+  for (const std::string& how :
+       {std::string("lookup"), std::string("auto"), "draft=" + model.string()}) {
+    expect_same_answers(texts("cpu,cpu", 2, how), expected, how);
+  }
+}
+
 // Whose layers are alike, but for those that others need something of.
 ModelConfig twelve_layers() {
   return plain_decoder({.n_layers = 12,
@@ -293,11 +315,6 @@ TEST(Stages, RefusesWhatDoesNotRunInStages) {
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu,cpu", .stages = 3}), UsageError);  // two layers
   EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 0}), UsageError);
   EXPECT_THROW(Engine(model, {.device = "cuda:0,1,0,1", .stages = 2}), UsageError);  // all wait
-  for (const char* speculate : {"lookup", "mtp", "draft=other.bin"}) {
-    EXPECT_THROW(Engine(model, {.device = "cpu,cpu", .stages = 2, .speculate = speculate}),
-                 UsageError)
-        << speculate;
-  }
 }
 
 // Each tensor is one stage's, and groups of layers are the same for all, as pages go by them.

@@ -115,6 +115,7 @@ TEST_P(Greedy, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
   for (const WeightFormat format : kFloatFormats) {
     for (const int64_t in : {64, 100, 576}) {
       for (const int64_t rows : {1, 2, 16, 17, 40}) {
+        if (kSanitized && in == 576 && rows != 17) continue;
         backend_ = make_backend();
         std::vector<float> bias;
         std::normal_distribution<float> normal(0, 3);
