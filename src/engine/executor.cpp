@@ -38,14 +38,15 @@ DeviceExecutor::DeviceExecutor(const ModelFiles& files, const ModelConfig& confi
   allocate_memory();
 }
 
-DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
+DeviceExecutor::DeviceExecutor(const DeviceExecutor& source, size_t predictor,
                                const RunnerLimits& limits)
-    : config_(predictor_of(decoder.config_, predictor)),
-      backend_(decoder.backend_),
+    : config_(predictor_of(source.decoder_->config_, predictor)),
+      backend_(source.backend_),
       limits_(limits),
-      model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
-                                        limits.batch)),
-      source_(&decoder) {
+      model_(faststream::make_predictor(source.decoder_->config_, predictor,
+                                        source.decoder_->weights_, backend_, limits.batch)),
+      decoder_(source.decoder_),
+      source_(&source) {
   if (!config_.output.tokens.empty()) vocabulary_.emplace(config_.output.tokens, config_.vocab);
   allocate_memory();
 }
@@ -96,6 +97,12 @@ void DeviceExecutor::take_kept_states(std::span<const int32_t> rows) {
   taken_.logit_rows.assign(rows.begin(), rows.end());
   backend_.gather_rows(backend_.upload(taken_), model_->kept_hidden(),
                        model_->hidden_input().first_rows(std::ssize(rows)));
+}
+
+void DeviceExecutor::compact_kept_states(std::span<const int32_t> rows) {
+  take_kept_states(rows);
+  backend_.norm(model_->hidden_input().first_rows(std::ssize(rows)), Norm{}, OutputMode::store,
+                model_->kept_hidden().first_rows(std::ssize(rows)));
 }
 
 void DeviceExecutor::allocate_memory() {

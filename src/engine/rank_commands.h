@@ -44,6 +44,7 @@ enum class RankCommand : int32_t {
   take_own_states,
   keep_hidden_states,  ///< the first one, how many, and the first row to keep them in
   take_kept_states,
+  compact_kept_states,
   end
 };
 
