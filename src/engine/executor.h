@@ -136,7 +136,7 @@ class DeviceExecutor final : public Executor {
   DeviceExecutor(const DeviceExecutor& source, size_t predictor, const RunnerLimits& limits);
   void take_states(const DeviceExecutor& of, std::span<const int32_t> rows);
   void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
-  [[nodiscard]] bool has_states_before(int64_t layer) const;
+  [[nodiscard]] bool has_states_before(int64_t layer, const Batch& batch) const;
   std::unique_ptr<Choices> choose_rows(std::span<const SamplingRow> rules);
   void allocate_memory();
   void allocate_caches();
@@ -162,7 +162,7 @@ class DeviceExecutor final : public Executor {
   int32_t n_logits_ = 0;                     // of the last step
   LogitProduct product_;                     // likewise
   Matrix stage_rows_;                        // likewise, of a stage
-  int32_t stage_tokens_ = 0;                 // likewise
+  Matrix stage_states_;                      // likewise: what predictors read of its tokens
   bool has_logits_ = false;                  // likewise: they are multiplied
   Batch taken_;                              // of what take_kept_states() took
   std::optional<VocabularyMap> vocabulary_;  // where rows of logits are not the tokens

@@ -31,6 +31,7 @@ class MtpDrafter final : public Drafter {
   [[nodiscard]] bool follows(const SequenceGroup& group) const override {
     return heads_.front()->follows(group);
   }
+  [[nodiscard]] int32_t n_followed() const override { return heads_.front()->n_followed(); }
   void draft(std::span<const DraftTask> tasks) override;
   void forget(const SequenceGroup& group) override;
 

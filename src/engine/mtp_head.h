@@ -59,6 +59,7 @@ class MtpHead {
   /// The last step of the source was of these.
   void processed(std::span<const ProcessedTokens> tokens, int32_t most_texts);
   [[nodiscard]] bool follows(const SequenceGroup& group) const { return texts_.contains(&group); }
+  [[nodiscard]] int32_t n_followed() const { return static_cast<int32_t>(texts_.size()); }
   void forget(const SequenceGroup& group);
   void forget_all();
 

@@ -23,6 +23,7 @@ void visit_members(SomeBatch& batch, Visit visit) {
     visit(*values);
   }
   for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);
+  visit(batch.states_of_all);
   for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages}) visit(*number);
 }
 
