@@ -225,6 +225,11 @@ std::optional<RecurrentShape> recurrent_shape(const LayerConfig& layer, int64_t 
   return std::nullopt;
 }
 
+bool reads_predictor(const ModelConfig& config, size_t predictor) {
+  return predictor > 0 && predictor < config.predictors.size() &&
+         !config.predictors[predictor].hidden_input->of_decoder;
+}
+
 bool read_last_states(const ModelConfig& config) {
   if (config.predictors.empty()) return false;
   const LayerStatesConfig states = states_for_predictors(config);
@@ -241,6 +246,7 @@ ModelConfig predictor_of(const ModelConfig& config, size_t predictor) {
   ModelConfig own = config.predictors.at(predictor);
   if (own.embedding.shared) own.embedding_format = config.embedding_format;
   if (own.output.shared) own.output_format = config.output_format;
+  if (reads_predictor(config, predictor + 1)) own.predictors = {config.predictors[predictor + 1]};
   return own;
 }
 
@@ -966,6 +972,9 @@ void validate(const ModelConfig& config, std::string_view where) {
   check.count("the number of predictors", static_cast<int64_t>(config.predictors.size()),
               kMaxPredictors, 0);
   for (const ModelConfig& predictor : config.predictors) check_predictor(predictor, config, where);
+  if (!config.predictors.empty() && config.predictors.front().hidden_input->of_decoder) {
+    check.fail("predictor: the first one reads nothing but the decoder's hidden states");
+  }
   if (config.encoder) check_encoder(*config.encoder, config, where);
 }
 

@@ -497,6 +497,9 @@ struct HiddenInputConfig {
   /// Of the decoder's tokens h is this; of those that the predictor drew it is its own hidden
   /// state.
   LayerStatesConfig layer_states = {};
+  /// Of a further predictor: h is the decoder's hidden state, as for the first one, not that of the
+  /// predictor before.
+  bool of_decoder = false;
   /// There is no P: the layers' input is h as it is, and the first one's mixer, attention, reads
   /// [e, norm(h)], twice the hidden size.
   bool side_by_side = false;
@@ -627,7 +630,8 @@ struct ModelConfig {
       WeightFormat::f32;  ///< of the output matrix; as embedding_format when tied
   std::shared_ptr<const ModelConfig> encoder;  ///< of what cross attention looks at; null: none
   /// Decoders that predict further tokens: the first one the token after the next, of this one's
-  /// hidden states, each other one the token after that, of those of the predictor before it.
+  /// hidden states, each other one the token after that, of those of the predictor before it, or of
+  /// this one's, too (HiddenInputConfig::of_decoder).
   std::vector<ModelConfig> predictors;
   std::optional<HiddenInputConfig> hidden_input;  ///< of a predictor
   std::optional<PoolingConfig> pooling;           ///< only where there is no output matrix
@@ -681,12 +685,15 @@ inline LayerStatesConfig states_for_predictors(const ModelConfig& config) {
   if (config.predictors.empty() || !config.predictors.front().hidden_input) return {};
   return config.predictors.front().hidden_input->layer_states;
 }
+/// Whether one of several, counted from 0, reads the hidden states of the one before it.
+bool reads_predictor(const ModelConfig& config, size_t predictor);
 /// Whether they read what is after the last layer.
 bool read_last_states(const ModelConfig& config);
 /// After how many layers each the stream of all tokens is kept for predictors, ascending: layers'
 /// states, and of a stage, which hands them on to the next, the last one. Empty: none are.
 std::vector<int64_t> states_kept(const ModelConfig& config);
-/// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats.
+/// A predictor, counted from 0, as a model of its own: what it shares has the decoder's formats,
+/// and one that reads its hidden states is its predictor.
 ModelConfig predictor_of(const ModelConfig& config, size_t predictor);
 
 /// Why texts have max_context tokens at most, as a clause: "the model has no more".

@@ -309,6 +309,7 @@ void members(Visit visit, const HiddenInputConfig* /*of*/) {
   visit("norm", &HiddenInputConfig::norm);
   visit("before_output_norm", &HiddenInputConfig::before_output_norm);
   visit("layer_states", &HiddenInputConfig::layer_states);
+  visit("of_decoder", &HiddenInputConfig::of_decoder);
   visit("side_by_side", &HiddenInputConfig::side_by_side);
   visit("normed_stream", &HiddenInputConfig::normed_stream);
 }

@@ -101,7 +101,8 @@ class Decoder : public Model {
   }
 
   LogitProduct finish(int64_t rows, int64_t tokens) override {
-    (states_for_predictors(config_) ? layer_states_ : hidden_states_) = finish_states(tokens);
+    hidden_states_ = tokens > 0 ? finish_states(tokens) : finish_input(rows);
+    if (states_for_predictors(config_)) layer_states_ = finish_states(tokens);
     Stream last(backend_, activations_, rows);
     last.keep(finish_input(rows));
     return product_of(last);
@@ -183,12 +184,14 @@ class Decoder : public Model {
   }
 
   // Predictors read the last states of all tokens.
-  [[nodiscard]] bool keeps_states() const { return read_last_states(config_); }
+  [[nodiscard]] bool keeps_states(const BatchView& batch) const {
+    return batch.host->states_of_all && read_last_states(config_);
+  }
 
   // last: after the last layer, of the rows that were wanted.
   void keep_last_state(const BatchView& batch, const Stream& last) {
     hidden_states_ = last.rows();
-    if (!keeps_states()) return;
+    if (!keeps_states(batch)) return;
     hidden_states_ = Stream(backend_, activations_, batch.n_tokens).rows();
     keep_layer_state(config_.n_layers(), hidden_states_);
   }
@@ -289,7 +292,7 @@ class Decoder : public Model {
           const Stream all = stream;
           const Deferred deferred_of_all = deferred;
           keep_wanted();
-          if (keeps_states() && stream.rows().data != all.rows().data) {
+          if (keeps_states(batch) && stream.rows().data != all.rows().data) {
             end_last_layer(pass, all, deferred_of_all);
           }
         }

@@ -53,8 +53,8 @@ class Model {
   [[nodiscard]] virtual Matrix finish_input(int64_t rows) const = 0;
   /// As stage_states(): those of the last stage, of all of the step's tokens.
   [[nodiscard]] virtual Matrix finish_states(int64_t tokens) const = 0;
-  /// What the logits of so many rows are made of, as forward() returns it, of a step of so many
-  /// tokens.
+  /// What the logits of so many rows are made of, as forward() returns it. tokens: whose states are
+  /// there; 0: there are none but of these rows.
   virtual LogitProduct finish(int64_t rows, int64_t tokens) = 0;
 
   /// The same without the output matrix: the hidden states of all tokens, after the output's norm
@@ -68,8 +68,8 @@ class Model {
 
   /// What predictors read of the last forward(), or finish(): hidden states as output_norm() reads
   /// them, [rows, hidden] f32 in the model's memory until the next pass. Of a description whose
-  /// predictors read what is after the last layer those of all tokens, of others those whose logits
-  /// were wanted.
+  /// predictors read what is after the last layer those of all tokens, where the batch wants them
+  /// (Batch::states_of_all); else those whose logits were wanted.
   [[nodiscard]] virtual Matrix hidden_states() const = 0;
   [[nodiscard]] virtual const Norm& output_norm() const = 0;
   /// Of a description whose predictors read them (LayerStatesConfig): the states of all tokens of

@@ -38,7 +38,7 @@ float value_scale_in(const JsonView& config) {
 }
 
 // Layers with windows and plain feed-forwards of that size, which read hidden states before the
-// last norm.
+// last norm, the model's all of them.
 void add_predictors(FamilyModel& model, const Checkpoint& weights, int64_t ffn_size) {
   const auto windowed =
       std::ranges::find_if(model.config.layer_kinds,
@@ -63,7 +63,9 @@ void add_predictors(FamilyModel& model, const Checkpoint& weights, int64_t ffn_s
     modules.hidden_projection = of_layer + "eh_proj";
     if (has("final_layernorm.weight")) modules.output_norm = of_layer + "final_layernorm";
     if (!add_predictor(layer, n, modules, model.config, model.predictors)) return;
-    model.config.predictors.back().hidden_input->before_output_norm = true;
+    HiddenInputConfig& input = *model.config.predictors.back().hidden_input;
+    input.before_output_norm = true;
+    input.of_decoder = n > 0;
   }
 }
 

@@ -58,6 +58,9 @@ struct Batch {
   int32_t max_pages = 0;         ///< columns of page_table
   int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
   int32_t max_source_pages = 0;  ///< columns of source_pages
+  /// Of a model with predictors: these read the last hidden states of all tokens; else only of
+  /// those whose logits are wanted, which are there anyway.
+  bool states_of_all = true;
 
   /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
   /// each token or sequence, but pages, logit_rows, segments and sources.

@@ -18,7 +18,7 @@ struct DraftTask {
 struct ProcessedTokens {
   const SequenceGroup* group = nullptr;  ///< of one sequence
   int32_t first = 0;                     ///< position in its text
-  int32_t row = 0;                       ///< of the first one among all tokens of the step
+  int32_t row = 0;                       ///< of its hidden state among those that are there
   int32_t n_tokens = 0;
 };
 
@@ -35,6 +35,8 @@ class Drafter {
   /// Texts that it does not follow yet it begins to follow as long as there are fewer than
   /// most_texts of which it does.
   virtual void processed(std::span<const ProcessedTokens> /*tokens*/, int32_t /*most_texts*/) {}
+  /// Texts that it follows, where these are bounded.
+  [[nodiscard]] virtual int32_t n_followed() const { return 0; }
   /// Whether it could draft for this group.
   [[nodiscard]] virtual bool follows(const SequenceGroup& /*group*/) const { return true; }
   /// Has each group suppose as many tokens as are wanted of it, or fewer

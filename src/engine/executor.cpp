@@ -38,14 +38,15 @@ DeviceExecutor::DeviceExecutor(const ModelFiles& files, const ModelConfig& confi
   allocate_memory();
 }
 
-DeviceExecutor::DeviceExecutor(const DeviceExecutor& decoder, size_t predictor,
+DeviceExecutor::DeviceExecutor(const DeviceExecutor& source, size_t predictor,
                                const RunnerLimits& limits)
-    : config_(predictor_of(decoder.config_, predictor)),
-      backend_(decoder.backend_),
+    : config_(predictor_of(source.decoder_->config_, predictor)),
+      backend_(source.backend_),
       limits_(limits),
-      model_(faststream::make_predictor(decoder.config_, predictor, decoder.weights_, backend_,
-                                        limits.batch)),
-      source_(&decoder) {
+      model_(faststream::make_predictor(source.decoder_->config_, predictor,
+                                        source.decoder_->weights_, backend_, limits.batch)),
+      decoder_(source.decoder_),
+      source_(&source) {
   if (!config_.output.tokens.empty()) vocabulary_.emplace(config_.output.tokens, config_.vocab);
   allocate_memory();
 }
@@ -96,6 +97,12 @@ void DeviceExecutor::take_kept_states(std::span<const int32_t> rows) {
   taken_.logit_rows.assign(rows.begin(), rows.end());
   backend_.gather_rows(backend_.upload(taken_), model_->kept_hidden(),
                        model_->hidden_input().first_rows(std::ssize(rows)));
+}
+
+void DeviceExecutor::compact_kept_states(std::span<const int32_t> rows) {
+  take_kept_states(rows);
+  backend_.norm(model_->hidden_input().first_rows(std::ssize(rows)), Norm{}, OutputMode::store,
+                model_->kept_hidden().first_rows(std::ssize(rows)));
 }
 
 void DeviceExecutor::allocate_memory() {
@@ -156,35 +163,35 @@ void DeviceExecutor::begin_logits(const LogitProduct& product, int32_t n_logits)
   if (shared_columns() > 0) multiply_logits();
 }
 
-// Whether something that predictors read is kept before that layer.
-bool DeviceExecutor::has_states_before(int64_t layer) const {
+// Whether something that predictors read of the step is kept before that layer.
+bool DeviceExecutor::has_states_before(int64_t layer, const Batch& batch) const {
   const std::vector<int64_t> kept = states_kept(config_);
-  return !kept.empty() && kept.front() < layer;
+  return batch.states_of_all && !kept.empty() && kept.front() < layer;
 }
 
 void DeviceExecutor::begin_stage(const Batch& batch, std::span<const std::byte> given) {
   const auto [first, end] = config_.own_layers();
-  stage_tokens_ = batch.n_tokens();
-  const Matrix rows = model_->stage_input(stage_tokens_);
-  const Matrix states = model_->stage_states(stage_tokens_);
+  const bool is_last = config_.has_last_layer();
+  const Matrix rows = model_->stage_input(batch.n_tokens());
+  const Matrix states = model_->stage_states(batch.n_tokens());
   const size_t n_rows = first == 0 ? 0 : size_of_rows(rows);
-  const size_t n_states = has_states_before(first) ? size_of_rows(states) : 0;
+  const size_t n_states = has_states_before(first, batch) ? size_of_rows(states) : 0;
   if (given.size() != n_rows + n_states) throw Error("stages of a model work on different steps");
   if (n_rows > 0) backend_.copy_to_device(rows.data, given.data(), n_rows);
   if (n_states > 0) backend_.copy_to_device(states.data, given.data() + n_rows, n_states);
   stage_rows_ = model_->run_stage(backend_.upload(batch), {.kv = kv_, .states = states_});
+  stage_states_ = has_states_before(end + (is_last ? 1 : 0), batch) ? states : Matrix();
 }
 
 std::vector<std::byte> DeviceExecutor::stage_rows() {
-  const bool is_last = config_.has_last_layer();
-  const bool has_states = has_states_before(config_.own_layers().end + (is_last ? 1 : 0));
-  const Matrix states = model_->stage_states(stage_tokens_);
   const size_t n_rows = size_of_rows(stage_rows_);
-  const size_t n_states = has_states ? size_of_rows(states) : 0;
-  std::vector<std::byte> bytes(n_rows + n_states + (is_last ? sizeof stage_tokens_ : 0));
+  const size_t n_states = size_of_rows(stage_states_);
+  const auto n_tokens = static_cast<int32_t>(stage_states_.rows);
+  const bool is_last = config_.has_last_layer();
+  std::vector<std::byte> bytes(n_rows + n_states + (is_last ? sizeof n_tokens : 0));
   if (n_rows > 0) backend_.copy_to_host(bytes.data(), stage_rows_.data, n_rows);
-  if (n_states > 0) backend_.copy_to_host(bytes.data() + n_rows, states.data, n_states);
-  if (is_last) std::memcpy(bytes.data() + n_rows + n_states, &stage_tokens_, sizeof stage_tokens_);
+  if (n_states > 0) backend_.copy_to_host(bytes.data() + n_rows, stage_states_.data, n_states);
+  if (is_last) std::memcpy(bytes.data() + n_rows + n_states, &n_tokens, sizeof n_tokens);
   return bytes;
 }
 

@@ -55,7 +55,8 @@ class Executor {
   [[nodiscard]] virtual size_t kv_bytes() const = 0;
 
   /// One of the model's predictors, counted from 0, with caches of its own; of each there is one at
-  /// a time. It reads hidden states that the last step of this, which must outlive it, left: of all
+  /// a time. It reads hidden states that the last step of this one, the model or the predictor
+  /// before, which must outlive it, left: of all
   /// its tokens (Model::hidden_states(), or what is made of Model::layer_states()); of stages, the
   /// last step whose choices were waited for.
   [[nodiscard]] virtual std::unique_ptr<Executor> make_predictor(size_t predictor,
@@ -82,6 +83,9 @@ class Executor {
   virtual void keep_hidden_states(int32_t first, int32_t count, int32_t to) = 0;
   /// These rows of what was kept.
   virtual void take_kept_states(std::span<const int32_t> rows) = 0;
+  /// These rows stay, from the first one on, and no others; it has nothing beside its next step's
+  /// tokens then.
+  virtual void compact_kept_states(std::span<const int32_t> rows) = 0;
 };
 
 /// One device's.
@@ -114,6 +118,7 @@ class DeviceExecutor final : public Executor {
   void take_own_states(std::span<const int32_t> rows) override;
   void keep_hidden_states(int32_t first, int32_t count, int32_t to) override;
   void take_kept_states(std::span<const int32_t> rows) override;
+  void compact_kept_states(std::span<const int32_t> rows) override;
 
   // Of a stage in place of forward(): floats of the stream's rows, behind them what predictors read
   // as far as stages before have it, see Model; of the last one how many tokens that is of, too.
@@ -128,10 +133,10 @@ class DeviceExecutor final : public Executor {
   void finish(std::span<const std::byte> rows);
 
  private:
-  DeviceExecutor(const DeviceExecutor& decoder, size_t predictor, const RunnerLimits& limits);
+  DeviceExecutor(const DeviceExecutor& source, size_t predictor, const RunnerLimits& limits);
   void take_states(const DeviceExecutor& of, std::span<const int32_t> rows);
   void copy_hidden_states(const DeviceExecutor& of, int32_t first, int32_t count, const Matrix& to);
-  [[nodiscard]] bool has_states_before(int64_t layer) const;
+  [[nodiscard]] bool has_states_before(int64_t layer, const Batch& batch) const;
   std::unique_ptr<Choices> choose_rows(std::span<const SamplingRow> rules);
   void allocate_memory();
   void allocate_caches();
@@ -152,11 +157,12 @@ class DeviceExecutor final : public Executor {
   Buffer logits_memory_;
   WeightLookup weights_;
   std::unique_ptr<Model> model_;
+  const DeviceExecutor* decoder_ = this;     // whose weights these are
   const DeviceExecutor* source_ = nullptr;   // of a predictor: whose hidden states it reads
   int32_t n_logits_ = 0;                     // of the last step
   LogitProduct product_;                     // likewise
   Matrix stage_rows_;                        // likewise, of a stage
-  int32_t stage_tokens_ = 0;                 // likewise
+  Matrix stage_states_;                      // likewise: what predictors read of its tokens
   bool has_logits_ = false;                  // likewise: they are multiplied
   Batch taken_;                              // of what take_kept_states() took
   std::optional<VocabularyMap> vocabulary_;  // where rows of logits are not the tokens

@@ -187,7 +187,9 @@ int64_t tokens_beside(const ModelConfig& config, size_t weight_bytes, const Back
   const RunnerLimits of_model{.sequences = slots, .batch = limits, .kv = backend.kv.format};
   add(config, of_model);
   const bool has_predictors = !config.predictors.empty() && config.has_first_layer();
-  if (has_predictors) add(predictor_of(config, 0), predictor_limits(of_model));
+  for (size_t n = 0; has_predictors && n < config.predictors.size(); ++n) {
+    add(predictor_of(config, n), predictor_limits(of_model));
+  }
   size_t taken = weight_bytes;
   size_t scratch = 0;
   for (const Part& part : parts) {

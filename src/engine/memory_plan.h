@@ -39,7 +39,7 @@ struct BackendFigures {
 BackendFigures figures_of(const Backend& backend, const ModelConfig& config,
                           KvFormat kv = KvFormat::plain);
 
-/// Of the first of a model's predictors, beside a model of these.
+/// Of each of a model's predictors, beside a model of these.
 RunnerLimits predictor_limits(const RunnerLimits& of_model);
 
 struct MemoryPlan {

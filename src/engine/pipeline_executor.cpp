@@ -114,6 +114,11 @@ class PipelineExecutor::Predictor final : public RankedExecutor {
     RankedExecutor::take_kept_states(rows);
   }
 
+  void compact_kept_states(std::span<const int32_t> rows) override {
+    const std::scoped_lock lock(device_);
+    RankedExecutor::compact_kept_states(rows);
+  }
+
  private:
   PipelineExecutor& model_;
   std::mutex& device_;

@@ -23,6 +23,7 @@ void visit_members(SomeBatch& batch, Visit visit) {
     visit(*values);
   }
   for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);
+  visit(batch.states_of_all);
   for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages}) visit(*number);
 }
 
@@ -44,6 +45,7 @@ enum class RankCommand : int32_t {
   take_own_states,
   keep_hidden_states,  ///< the first one, how many, and the first row to keep them in
   take_kept_states,
+  compact_kept_states,
   end
 };
 

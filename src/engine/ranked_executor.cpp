@@ -50,22 +50,26 @@ void RankedExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
   together(copy_message(part(), copies), [&](DeviceExecutor& own) { own.copy(copies); });
 }
 
-void RankedExecutor::take(RankCommand command, std::span<const int32_t> rows,
-                          void (Executor::*taken)(std::span<const int32_t>)) {
+void RankedExecutor::with_rows(RankCommand command, std::span<const int32_t> rows,
+                               void (Executor::*task)(std::span<const int32_t>)) {
   together(rank_message(command, part()).put(std::vector<int32_t>(rows.begin(), rows.end())),
-           [&](DeviceExecutor& own) { (own.*taken)(rows); });
+           [&](DeviceExecutor& own) { (own.*task)(rows); });
 }
 
 void RankedExecutor::take_hidden_states(std::span<const int32_t> rows) {
-  take(RankCommand::take_hidden_states, rows, &Executor::take_hidden_states);
+  with_rows(RankCommand::take_hidden_states, rows, &Executor::take_hidden_states);
 }
 
 void RankedExecutor::take_own_states(std::span<const int32_t> rows) {
-  take(RankCommand::take_own_states, rows, &Executor::take_own_states);
+  with_rows(RankCommand::take_own_states, rows, &Executor::take_own_states);
 }
 
 void RankedExecutor::take_kept_states(std::span<const int32_t> rows) {
-  take(RankCommand::take_kept_states, rows, &Executor::take_kept_states);
+  with_rows(RankCommand::take_kept_states, rows, &Executor::take_kept_states);
+}
+
+void RankedExecutor::compact_kept_states(std::span<const int32_t> rows) {
+  with_rows(RankCommand::compact_kept_states, rows, &Executor::compact_kept_states);
 }
 
 void RankedExecutor::keep_hidden_states(int32_t first, int32_t count, int32_t to) {
@@ -111,6 +115,9 @@ void FollowingParts::obey(RankCommand command, RankPart part, MessageReader& mes
       break;
     case RankCommand::take_kept_states:
       own.take_kept_states(message.take<std::vector<int32_t>>());
+      break;
+    case RankCommand::compact_kept_states:
+      own.compact_kept_states(message.take<std::vector<int32_t>>());
       break;
     case RankCommand::keep_hidden_states: {
       const auto first = message.take<int32_t>();

@@ -39,6 +39,7 @@ class RankedExecutor : public LeadingExecutor {
   void take_own_states(std::span<const int32_t> rows) override;
   void keep_hidden_states(int32_t first, int32_t count, int32_t to) override;
   void take_kept_states(std::span<const int32_t> rows) override;
+  void compact_kept_states(std::span<const int32_t> rows) override;
 
  protected:
   /// link: of all ranks that listen; sharing: of those that share the part's steps.
@@ -51,8 +52,8 @@ class RankedExecutor : public LeadingExecutor {
   std::unique_ptr<DeviceExecutor> make_own_predictor(size_t predictor, const RunnerLimits& limits);
 
  private:
-  void take(RankCommand command, std::span<const int32_t> rows,
-            void (Executor::*taken)(std::span<const int32_t>));
+  void with_rows(RankCommand command, std::span<const int32_t> rows,
+                 void (Executor::*task)(std::span<const int32_t>));
 
   RankLink& sharing_;
 };

@@ -136,6 +136,7 @@ void Runner::check(std::span<const NewTokens> inputs) const {
 
 void Runner::pack(std::span<const NewTokens> inputs) {
   batch_ = Batch{};
+  batch_.states_of_all = wants_states_of_all(inputs);
   std::vector<int32_t> joined;
   for (const NewTokens& input : inputs) {
     std::span<const int32_t> tokens = input.tokens;

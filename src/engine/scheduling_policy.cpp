@@ -100,25 +100,34 @@ void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {
 }
 
 // Of more sequences that run than may have proposals a drafter need not know.
+bool SchedulingPolicy::may_follow(const SequenceGroup& group) const {
+  return limits_.drafter != nullptr && n_running_ <= kMostSpeculating && group.width() == 1;
+}
+
+// Texts.
+int32_t SchedulingPolicy::most_followed() const {
+  return limits_.always_proposes ? kMostSpeculating : gate_.most_followed();
+}
+
 void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> parts) {
-  if (limits_.drafter == nullptr || n_running_ > kMostSpeculating) return;
+  const bool has_all = wants_states_of_all(step.inputs_of(parts));
   std::vector<ProcessedTokens> processed;
   int32_t row = 0;
   for (const Part& part : parts) {
     const SequenceGroup& group = *part.entry->group;
     for (const NewTokens& input : step.inputs_of({&part, 1})) {
       const int32_t n = input.n_tokens();
-      if (group.width() == 1) {
+      const int32_t n_rows = has_all ? n : input.n_logits();
+      if (n_rows == n && may_follow(group)) {
         processed.push_back(
             {.group = &group, .first = input.sequence->n_cached - n, .row = row, .n_tokens = n});
       }
-      row += n;
+      row += n_rows;
     }
   }
   if (processed.empty()) return;
   const Stopwatch watch;
-  limits_.drafter->processed(processed,
-                             limits_.always_proposes ? kMostSpeculating : gate_.most_followed());
+  limits_.drafter->processed(processed, most_followed());
   gate_.read(watch.seconds());
 }
 

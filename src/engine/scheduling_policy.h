@@ -228,6 +228,9 @@ class SchedulingPolicy {
   NewTokens& add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);
   void end_part();
   void order_by_adapter();
+  void choose_states();
+  [[nodiscard]] bool may_follow(const SequenceGroup& group) const;
+  [[nodiscard]] int32_t most_followed() const;
   int32_t take_pages(Sequence& sequence, int32_t n_tokens);
   void preempt(Entry& entry);
   void give_slots(Entry& entry, std::span<const int32_t> parents);

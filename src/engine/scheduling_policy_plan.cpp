@@ -31,6 +31,7 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
   plan_decode();
   plan_prefill();
   order_by_adapter();
+  choose_states();
   const int32_t n_proposed = step_->n_proposed(step_->parts);
   const bool has_prompts = step_->n_tokens(step_->parts, false) > 0;
   step_->n_speculating =
@@ -274,6 +275,22 @@ void SchedulingPolicy::end_part() {
   part.n_inputs = step_->inputs.size() - part.first_input;
   part.n_copies = step_->copies.size() - part.first_copy;
   if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
+}
+
+// Says of which prompts a drafter is to read hidden states: to have those that are not there for
+// logits takes as long as the last layer's feed-forward. Those after other layers are there anyway.
+void SchedulingPolicy::choose_states() {
+  if (states_for_predictors(config_)) return;
+  int32_t n_more = limits_.drafter == nullptr ? 0 : most_followed() - limits_.drafter->n_followed();
+  for (const Part& part : step_->parts) {
+    const SequenceGroup& group = *part.entry->group;
+    for (size_t i = 0; i < part.n_inputs; ++i) {
+      NewTokens& input = step_->inputs[part.first_input + i];
+      const bool is_prompt = input.n_logits() < input.n_tokens();
+      input.with_states =
+          is_prompt && may_follow(group) && (limits_.drafter->follows(group) || n_more-- > 0);
+    }
+  }
 }
 
 // Brings parts with the same adapter together, so that a step multiplies once with what it adds to

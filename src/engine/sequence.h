@@ -59,6 +59,9 @@ struct NewTokens {
   /// Tokens that may come next and are processed after the others: how many of them stay is said
   /// after the step (SequenceCaches::commit()).
   std::span<const int32_t> proposed = {};
+  /// Predictors read the hidden states of all of them; else of those whose logits are wanted at
+  /// most.
+  bool with_states = true;
 
   [[nodiscard]] int32_t n_tokens() const {
     return static_cast<int32_t>(tokens.size() + proposed.size());
@@ -67,5 +70,10 @@ struct NewTokens {
     return logits == Logits::all ? n_tokens() : logits == Logits::last ? 1 : 0;
   }
 };
+
+/// Whether predictors read hidden states of a step that are not there for logits (Batch).
+inline bool wants_states_of_all(std::span<const NewTokens> inputs) {
+  return std::ranges::any_of(inputs, &NewTokens::with_states);
+}
 
 }  // namespace faststream

@@ -108,7 +108,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
          "--speculate", engine.speculate,
          "Several tokens of a text a step where that is faster, which changes no text: "
          "auto, off, lookup (what followed where the end of the text stood before), mtp "
-         "(what a head that predicts further tokens draws: the model's own, or one of EAGLE-3 "
+         "(what heads that predict further tokens draw: the model's own, or one of EAGLE-3 "
          "that was converted with it) or draft=FILE (what a smaller model of the same tokenizer "
          "draws)")
       ->group(kDeviceGroup)

@@ -9,6 +9,12 @@ reads, P [norm(embedding of the next token), norm(hidden state)] (arXiv:2412.194
 head's logits. Each NAME.f32 is [rows, vocab] float32, little-endian: those of the prompt's last tokens but
 one, and then those after the likeliest token of the last of these, of which the head reads its own hidden
 state.
+
+Of several heads each reads the token after that which the one before it reads, beside the hidden state of the
+head before, or the model's once more. No small checkpoint has several: further ones are the first one with
+every tensor turned along its last axis, by one element more each. NAME_drafts.i32 is [rows, 1 + DRAFTED] int32: how
+many of the prompt's tokens, and the likeliest ones after these, each of the next head and then of the last one,
+beside its own hidden states; where none is nearly as likely as another.
 """
 
 import copy
@@ -24,6 +30,10 @@ import transformers
 import make_families
 
 ROWS = 4
+N_HEADS = 3
+DRAFTED = 5
+CUTS = range(5, 45, 3)
+LEAST_MARGIN = 0.01
 OUT = Path(__file__).resolve().parent / "predictors"
 
 
@@ -63,9 +73,13 @@ def stack_of(model):
 class Head:
     """A model whose last layer and norm are the head's."""
 
-    def __init__(self, variant, names):
+    def __init__(self, variant, names, turned=0):
         folder = make_families.FAMILIES / variant.name
         tensors = safetensors.torch.load_file(folder / "model.safetensors")
+        begin = names["projection"].removesuffix("eh_proj.weight")
+        for name, value in tensors.items():
+            if turned > 0 and name.startswith(begin):
+                tensors[name] = value.roll(turned, -1)
         final = next(name for name in tensors if name in ("model.norm.weight", "model.language_model.norm.weight"))
         changed = dict(tensors)
         for name, value in tensors.items():
@@ -110,6 +124,38 @@ def run(model, tokens, before_norm):
     return logits, seen[-1]
 
 
+def drafts(heads, hidden, tokens, are_chained):
+    """Tokens after these, whose hidden states the model has given but for the last one's."""
+    text, made = list(tokens), []
+    for n in range(DRAFTED):
+        number = min(n, N_HEADS - 1)
+        if n == 0 or (n < N_HEADS and not are_chained):
+            read = hidden
+        elif n < N_HEADS:
+            read = own
+        else:
+            read = torch.cat((read, own[:, -1:]), 1)
+        logits, own = heads[number].run(text[number + 1:], read)
+        likeliest = logits[-1].topk(2).values
+        if likeliest[0] - likeliest[1] < LEAST_MARGIN:
+            return None
+        made.append(logits[-1].argmax().item())
+        text.append(made[-1])
+    return made
+
+
+def write_drafts(variant, tokens, are_chained):
+    names = HEADS[variant.name]
+    with torch.no_grad():
+        heads = [Head(variant, names, turned) for turned in range(N_HEADS)]
+        _, hidden = run(make_families.load(variant, make_families.FAMILIES / variant.name), tokens, heads[0].before_norm)
+        made = {cut: drafts(heads, hidden[:, :cut - 1], tokens[:cut], are_chained) for cut in CUTS}
+    rows = [[cut, *drafted] for cut, drafted in made.items() if drafted]
+    assert len(rows) > len(CUTS) / 2
+    torch.tensor(rows).numpy().astype("<i4").tofile(OUT / f"{variant.name}_drafts.i32")
+    print(f"{variant.name:20} {rows}", flush=True)
+
+
 def main():
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -131,6 +177,8 @@ def main():
         rows = torch.cat((logits[-ROWS:], further[-1:]))
         rows.numpy().astype("<f4").tofile(OUT / f"{name}.f32")
         print(f"{name:20} {tuple(rows.shape)}  largest logit {rows.abs().max():.2f}", flush=True)
+        if name in ("glm4_moe", "mimo_v2_flash"):
+            write_drafts(variant, tokens, are_chained=name != "mimo_v2_flash")
 
 
 if __name__ == "__main__":

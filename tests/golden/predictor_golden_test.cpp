@@ -8,17 +8,21 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "convert/huggingface/weight_files.h"
 #include "convert/pipeline.h"
 #include "engine/engine.h"
 #include "engine/load_weights.h"
+#include "engine/loaded_model.h"
+#include "engine/mtp_drafter.h"
 #include "golden_data.h"
 #include "models/tensor_plan.h"
 #include "predicted_rows.h"
 #include "unit/backend/test_backends.h"
 #include "unit/convert/checkpoint_files.h"
+#include "unit/engine/chosen_text.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream {
@@ -236,6 +240,103 @@ INSTANTIATE_TEST_SUITE_P(
                                      "mimo_v2_flash"),
                      testing::Values("reference", "cpu", "cuda")),
     [](const auto& tested) { return std::get<0>(tested.param) + "_" + std::get<1>(tested.param); });
+
+// Of a checkpoint with more heads, each the one before with every tensor turned along its last
+// axis.
+class SeveralHeads : public testing::Test {
+ protected:
+  static constexpr int kHeads = 3;
+
+  // first: what names of the only head begin with; another's begin with next(n).
+  void checkpoint(const std::string& variant, const std::string& first,
+                  const std::function<std::string(int)>& next) {
+    const GoldenData golden = load_golden("families/" + variant);
+    convert::SourceFiles files;
+    const convert::Checkpoint weights = convert::open_weight_files(golden.folder, files);
+    convert::TestTensors tensors;
+    for (const auto& [name, tensor] : weights.tensors()) {
+      std::vector<std::byte> raw(tensor.bytes());
+      weights.read(tensor, 0, raw);
+      std::vector<float> values(static_cast<size_t>(tensor.elements()));
+      tensor.format->decode(raw.data(), values);
+      tensors[name] = {DType::f32, tensor.shape, values};
+      if (!name.starts_with(first) || tensor.shape.size() > 2) continue;
+      if (name.ends_with("embed_tokens.weight") || name.ends_with("head.weight")) continue;
+      const auto columns = static_cast<std::ptrdiff_t>(tensor.shape.back());
+      for (int n = 1; n < kHeads; ++n) {
+        for (auto row = values.begin(); row != values.end(); row += columns) {
+          std::rotate(row, row + columns - 1, row + columns);
+        }
+        tensors[next(n) + name.substr(first.size())] = {DType::f32, tensor.shape, values};
+      }
+    }
+    std::ifstream file(golden.folder / "config.json");
+    nlohmann::json config = nlohmann::json::parse(file);
+    if (config.contains("num_nextn_predict_layers")) config["num_nextn_predict_layers"] = kHeads;
+    write_bytes(folder_ / "config.json", config.dump());
+    write_bytes(folder_ / "model.safetensors", convert::safetensors_bytes(tensors));
+  }
+
+  // The model reads what comes before the last token in pieces and by itself, and then all heads
+  // draft as often as they are asked to.
+  void expect_drafts(const std::string& variant) {
+    const GoldenData golden = load_golden("families/" + variant);
+    const auto rows =
+        read_numbers<int32_t>(golden_root() / "predictors" / (variant + "_drafts.i32"));
+    convert::ConvertOptions options;
+    options.checkpoint = folder_ / "";
+    options.tokenizer = golden.tokenizer;
+    options.output = folder_ / "m.bin";
+    options.format = WeightFormat::f32;
+    convert::convert_checkpoint(options);
+    for (const auto& [device, stages] : {std::pair("cpu", 1), {"cpu,cpu", 1}, {"cpu,cpu", 2}}) {
+      LoadedModel model(
+          folder_ / "m.bin",
+          {.device = device, .threads = 2, .stages = stages, .slots = 4, .speculate = "mtp"}, 64);
+      ASSERT_EQ(model.config.predictors.size(), static_cast<size_t>(kHeads));
+      constexpr size_t kColumns = 6;
+      ASSERT_GT(rows.size(), 7 * kColumns);
+      for (size_t at = 0; at < rows.size(); at += kColumns) {
+        MtpDrafter drafter(model, false);
+        ChosenText text;
+        text.text.assign(golden.tokens.begin(), golden.tokens.begin() + rows[at]);
+        Sequence sequence;
+        while (sequence.n_cached + 1 < rows[at]) {
+          const int32_t first = sequence.n_cached;
+          const int32_t left = rows[at] - 1 - first;
+          const int32_t n = left > 6 ? left - 6 : std::min(left, first % 3 + 1);
+          const NewTokens input{.sequence = &sequence,
+                                .tokens = std::span(text.text).subspan(static_cast<size_t>(first),
+                                                                       static_cast<size_t>(n))};
+          model.runner->step({&input, 1});
+          static_cast<void>(model.runner->logits());
+          drafter.processed(std::vector<ProcessedTokens>{{&text, first, 0, n}}, 1);
+        }
+        drafter.draft(std::vector<DraftTask>{{.group = &text, .n_tokens = kColumns - 1}});
+        EXPECT_EQ(text.supposed,
+                  std::vector<int32_t>(rows.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                                       rows.begin() + static_cast<std::ptrdiff_t>(at + kColumns)))
+            << rows[at] << " tokens on " << device << " in " << stages;
+        model.runner->release(sequence);
+      }
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+// As DeepSeek V3's would be: each reads the hidden states of the one before.
+TEST_F(SeveralHeads, ThatReadEachOthersStatesDraftWhatPyTorchDoes) {
+  checkpoint("glm4_moe", "model.layers.2.",
+             [](int n) { return "model.layers." + std::to_string(2 + n) + "."; });
+  expect_drafts("glm4_moe");
+}
+
+TEST_F(SeveralHeads, ThatReadTheModelsStatesDraftWhatPyTorchDoes) {
+  checkpoint("mimo_v2_flash", "model.mtp.layers.0.",
+             [](int n) { return "model.mtp.layers." + std::to_string(n) + "."; });
+  expect_drafts("mimo_v2_flash");
+}
 
 const std::vector<std::string> kOfQwen = {"fc", "pre_fc_norm_embedding", "pre_fc_norm_hidden",
                                           "norm"};

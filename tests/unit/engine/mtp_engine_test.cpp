@@ -15,6 +15,7 @@
 #include "support/error.h"
 #include "unit/backend/failing_backend.h"
 #include "unit/effort.h"
+#include "unit/engine/chosen_text.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/repeating_requests.h"
@@ -39,6 +40,15 @@ ModelConfig with_predictor(ModelConfig config) {
   config.predictors.push_back(predictor);
   set_formats(config, config.weight_format, config.embedding_format, config.output_format);
   return config;
+}
+
+// The same with three, each of which reads the hidden states of the one before, or of the model.
+ModelConfig with_predictors(const ModelConfig& config, bool of_decoder) {
+  ModelConfig several = with_predictor(config);
+  ModelConfig further = several.predictors.front();
+  further.hidden_input->of_decoder = of_decoder;
+  several.predictors.insert(several.predictors.end(), 2, further);
+  return several;
 }
 
 // The same with one that reads the streams after a layer and after the last one, and has logits of
@@ -87,6 +97,11 @@ std::string name_of(const Place& place) {
 std::filesystem::path model_with_head(const std::string& name) {
   if (name == "joining") return model_with_joining_head(WeightFormat::f32);
   if (name == "joining_int8") return model_with_joining_head(WeightFormat::int8);
+  if (name.starts_with("three")) {
+    return engine_model_of(
+        with_predictors(engine_shape(WeightFormat::f32, 40), name == "three_of_the_model"),
+        name + "-heads");
+  }
   const auto shape = [&] {
     if (name == "delta_net") return hybrid_engine_shape(small_delta_net());
     if (name == "windowed") {  // the layer of which the head has a like, too
@@ -199,7 +214,7 @@ TEST_P(MtpEngine, ChangesNoText) {
 
 INSTANTIATE_TEST_SUITE_P(Models, MtpEngine,
                          testing::Values("f32", "int8", "windowed", "delta_net", "joining",
-                                         "joining_int8"),
+                                         "joining_int8", "three", "three_of_the_model"),
                          [](const auto& tested) { return tested.param; });
 
 // On ranks, which each have a share of the head, three of two key heads among them, and in stages.
@@ -213,13 +228,17 @@ TEST(MtpEngine, ChangesNoTextOnRanks) {
     Place place;
     int64_t kv_tokens = 0;
   };
-  for (const auto& [name, place, kv_tokens] : std::vector<Tested>{{"f32", {"cpu,cpu,cpu"}},
-                                                                  {"f32", {"cpu,cpu,cpu,cpu", 2}},
-                                                                  {"delta_net", {"cpu,cpu"}},
-                                                                  {"windowed", {"cpu,cpu", 2}, 256},
-                                                                  {"joining", {"cpu,cpu"}, 256},
-                                                                  {"joining_int8", {"cpu,cpu", 2}},
-                                                                  {"int8", {"cpu,cpu,cpu"}}}) {
+  for (const auto& [name, place, kv_tokens] :
+       std::vector<Tested>{{"f32", {"cpu,cpu,cpu"}},
+                           {"f32", {"cpu,cpu,cpu,cpu", 2}},
+                           {"delta_net", {"cpu,cpu"}},
+                           {"windowed", {"cpu,cpu", 2}, 256},
+                           {"joining", {"cpu,cpu"}, 256},
+                           {"joining_int8", {"cpu,cpu", 2}},
+                           {"int8", {"cpu,cpu,cpu"}},
+                           {"three", {"cpu,cpu"}},
+                           {"three", {"cpu,cpu", 2}, 256},
+                           {"three_of_the_model", {"cpu,cpu,cpu"}}}) {
     SCOPED_TRACE(name + " on " + name_of(place));
     const std::filesystem::path model = model_with_head(name);
     const auto answers = [&](const Place& on, const std::string& how, int64_t tokens) {
@@ -334,28 +353,6 @@ TEST(MtpEngine, RefusesWhatHasNoHead) {
   }
   EXPECT_EQ(refusal(model_with_head("f32"), speculating("mtp", 1)), "it runs");
 }
-
-/// A text whose tokens a test chooses.
-class ChosenText final : public SequenceGroup {
- public:
-  std::vector<int32_t> text;
-  std::vector<int32_t> supposed = {-1};
-
-  [[nodiscard]] int32_t width() const override { return 1; }
-  [[nodiscard]] size_t n_sequences() const override { return 1; }
-  [[nodiscard]] const std::vector<int32_t>& tokens(size_t /*i*/) const override { return text; }
-  [[nodiscard]] std::span<const int32_t> source() const override { return {}; }
-  [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override { return {}; }
-  void suppose(std::span<const int32_t> tokens) override {
-    supposed.assign(tokens.begin(), tokens.end());
-  }
-  std::span<const int32_t> accept(std::span<SampledToken> /*sampled*/) override { return {}; }
-  std::string_view write() override { return {}; }
-  [[nodiscard]] int32_t newest_token() const override { return text.back(); }
-  void finish(FinishReason /*reason*/) override {}
-  [[nodiscard]] bool finished() const override { return false; }
-  std::vector<Output> take_outputs() override { return {}; }
-};
 
 class MtpDrafterTest : public testing::Test {
  protected:
@@ -475,6 +472,40 @@ TEST_F(MtpDrafterTest, ProposesOnRanksWhatItProposesOnOne) {
       EXPECT_EQ(proposed, expected) << path << " on " << name_of(place);
       release(model);
     }
+  }
+}
+
+// Of texts that were read token by token, more of them than are kept, what is drafted of those that
+// were read at once.
+TEST_F(MtpDrafterTest, SeveralHeadsKeepHiddenStatesInOrder) {
+  for (const char* name : {"f32", "three", "three_of_the_model"}) {
+    LoadedModel model(model_with_head(name), speculating("mtp", 8), 200);
+    MtpDrafter slow(model, true);
+    MtpDrafter quick(model, false);
+    std::mt19937 random(11);
+    std::vector<ChosenText> texts(6);
+    std::vector<ChosenText> same(6);
+    std::vector<DraftTask> tasks;
+    std::vector<DraftTask> tasks_of_same;
+    std::vector<std::pair<ChosenText*, int32_t>> steps;
+    std::vector<std::pair<ChosenText*, int32_t>> whole;
+    sequences_.clear();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      texts[i].text = same[i].text = random_tokens(random, 130);
+      tasks.push_back({.group = &texts[i], .n_tokens = static_cast<int32_t>(2 + i)});
+      tasks_of_same.push_back({.group = &same[i], .n_tokens = static_cast<int32_t>(2 + i)});
+      steps.emplace_back(&texts[i], 1);
+      whole.emplace_back(&same[i], 129);
+    }
+    for (int n = 0; n < 129; ++n) step(model, slow, steps, NewTokens::Logits::last);
+    slow.draft(tasks);
+    step(model, quick, whole, NewTokens::Logits::last);
+    quick.draft(tasks_of_same);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      EXPECT_EQ(texts[i].supposed.size(), 2 + i) << name;
+      EXPECT_EQ(texts[i].supposed, same[i].supposed) << name;
+    }
+    release(model);
   }
 }
 
