@@ -40,7 +40,8 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (!fs::exists(status)) {
-    throw Error(path.string() + ": there is no such checkpoint; check the path, or download it first");
+    throw Error(path.string() +
+                ": there is no such checkpoint; check the path, or download it first");
   }
   if (fs::is_directory(status)) return open_hf_folder(path, tokenizer, adapters, task);
   if (path.extension() == ".safetensors") {
