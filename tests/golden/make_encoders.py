@@ -90,6 +90,8 @@ EUROBERT = {"num_key_value_heads": 1, "pad_token_id": 3, "mask_token_id": 4,
             "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}}
 EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bias": True, "mlp_bias": True}
 
+ULTRABERT = {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6, "prediction_head_size": 20,
+             "rms_norm_eps": 1e-3}
 GTE = {"num_attention_heads": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-3, "pad_token_id": 1}
 JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
 
@@ -178,6 +180,8 @@ VARIANTS = {
     "data2vec_text_rank": dict(family="data2vec-text", rank=True, tokenizer=lambda: word_piece(True),
                                config={"type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2}),
     "ernie_rank": dict(family="ernie", rank=True, config={"type_vocab_size": 3, "use_task_id": True, "num_labels": 1}),
+    "ultrabert": dict(config={**ULTRABERT, "num_hidden_layers": 4}, pooling=MEAN, of_class="UltrabertForMaskedLM"),
+    "ultrabert_rank": dict(family="ultrabert", rank=True, config={**ULTRABERT, "classifier_pooling": "mean", "num_labels": 1}),
 }
 
 

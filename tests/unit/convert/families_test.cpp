@@ -381,6 +381,32 @@ TEST(Families, ReadLing3AsItsAuthorsNameIt) {
   }
 }
 
+TEST(Families, ReadTheWindowsOfUltraBert) {
+  std::ifstream file(golden_root() / "encoders/ultrabert/config.json");
+  json config = json::parse(file);
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layer(0).attention().window, 7);
+  EXPECT_EQ(model.layer(2).attention().window, 0);
+  for (const char* key : {"sliding_window", "layer_types", "rope_parameters"}) config.erase(key);
+  json released = config;
+  released.update({{"attention_windows", {6, 6, nullptr, 6}},
+                   {"rope_theta", {10000.0, 10000.0, 2560000.0, 10000.0}}});
+  EXPECT_EQ(config_to_json(describe(released)), config_to_json(model)) << "as it was";
+  for (const json& changes :
+       {json{{"attention_windows", {6, 6}}}, json{{"attention_windows", {6, 7, 0, 6}}},
+        json{{"attention_windows", {-1, 6, 0, 6}}}, json{{"rope_theta", {-1.0}}}}) {
+    json changed = released;
+    changed.update(changes);
+    EXPECT_TRUE(says(error_of([&] { describe(changed); }), "config.json", changes.begin().key()))
+        << changes;
+  }
+  EXPECT_EQ(describe(config).layer(1).attention().window, 129) << "as its class has it";
+  EXPECT_EQ(describe(config).ropes, model.ropes);
+  config.update(
+      {{"architectures", {"UltrabertForSequenceClassification"}}, {"classifier_pooling", "max"}});
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "classifier_pooling", "max"));
+}
+
 TEST(Families, ReadTheRotationsOfGte) {
   std::ifstream file(golden_root() / "encoders/gte_released/config.json");
   json config = json::parse(file);

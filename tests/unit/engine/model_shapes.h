@@ -105,8 +105,7 @@ inline ModelConfig rich_shape(WeightFormat format) {
                      .router_norm = rms,
                      .norm = rms,
                      .norm_after = rms,
-                     .shared_norm_after = rms,
-                     .sum_bias = true};
+                     .shared_norm_after = rms};
   sharing.ffn = {};
   config.layer_inputs = {.size = 12,
                          .multiplier = 2,
