@@ -183,9 +183,9 @@ class Decoder : public Model {
     return out;
   }
 
-  // Predictors read the last states of all tokens.
+  // Predictors read last states, of more tokens than those whose logits are wanted.
   [[nodiscard]] bool keeps_states(const BatchView& batch) const {
-    return batch.host->states_of_all && read_last_states(config_);
+    return batch.host->n_states() > 0 && read_last_states(config_);
   }
 
   // last: after the last layer, of the rows that were wanted.
@@ -317,8 +317,13 @@ class Decoder : public Model {
     if (config_.hidden_input) join_hidden(stream);
   }
 
-  // The last layer's feed-forward, of all tokens.
+  // The last layer's feed-forward, of all tokens whose states predictors read.
   void end_last_layer(const Pass& pass, Stream stream, Deferred deferred) {
+    const Batch& batch = *pass.batch.host;
+    if (batch.n_states() < batch.n_tokens()) {
+      stream.keep(stream.parts().row_range(batch.states_first, batch.n_states()));
+      deferred.keep(batch.states_first, batch.n_states());
+    }
     const LayerWeights& weights = weights_.layers.back();
     Input input = stream.before(weights.ffn_norms.before, activations_.normed);
     feed_forward(pass, config_.layer(config_.n_layers() - 1), weights, input, stream, deferred);

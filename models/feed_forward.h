@@ -24,6 +24,10 @@ class Deferred {
   [[nodiscard]] Matrix take() { return std::exchange(rows_, {}); }
   /// Goes on with the rows whose logits are wanted alone.
   void keep_wanted();
+  /// Goes on with these rows alone.
+  void keep(int64_t first, int64_t count) {
+    if (rows_.data != nullptr) rows_ = rows_.row_range(first, count);
+  }
 
  private:
   const Pass& pass_;

@@ -68,8 +68,8 @@ class Model {
 
   /// What predictors read of the last forward(), or finish(): hidden states as output_norm() reads
   /// them, [rows, hidden] f32 in the model's memory until the next pass. Of a description whose
-  /// predictors read what is after the last layer those of all tokens, where the batch wants them
-  /// (Batch::states_of_all); else those whose logits were wanted.
+  /// predictors read what is after the last layer those of all tokens, where the batch wants some
+  /// of them (Batch::n_states()); else those whose logits were wanted.
   [[nodiscard]] virtual Matrix hidden_states() const = 0;
   [[nodiscard]] virtual const Norm& output_norm() const = 0;
   /// Of a description whose predictors read them (LayerStatesConfig): the states of all tokens of

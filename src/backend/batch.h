@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -58,9 +59,10 @@ struct Batch {
   int32_t max_pages = 0;         ///< columns of page_table
   int32_t n_groups = 1;          ///< of layers, whose pages have numbers of their own
   int32_t max_source_pages = 0;  ///< columns of source_pages
-  /// Of a model with predictors: these read the last hidden states of all tokens; else only of
-  /// those whose logits are wanted, which are there anyway.
-  bool states_of_all = true;
+  /// Of a model with predictors: the rows whose last hidden states these read. Where there are
+  /// none, they read at most those of rows whose logits are wanted, which are there anyway.
+  int32_t states_first = 0;
+  int32_t states_end = std::numeric_limits<int32_t>::max();  ///< or more than there are rows
 
   /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
   /// each token or sequence, but pages, logit_rows, segments and sources.
@@ -73,6 +75,9 @@ struct Batch {
   [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   [[nodiscard]] int32_t n_sequences() const { return static_cast<int32_t>(kv_len.size()); }
   [[nodiscard]] int32_t n_logits() const { return static_cast<int32_t>(logit_rows.size()); }
+  [[nodiscard]] int32_t n_states() const {
+    return std::max(std::min(states_end, n_tokens()) - states_first, 0);
+  }
 };
 
 /// A Batch in a backend's memory (same shapes); the counts and maxima stay on the host so that

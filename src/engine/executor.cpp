@@ -166,7 +166,7 @@ void DeviceExecutor::begin_logits(const LogitProduct& product, int32_t n_logits)
 // Whether something that predictors read of the step is kept before that layer.
 bool DeviceExecutor::has_states_before(int64_t layer, const Batch& batch) const {
   const std::vector<int64_t> kept = states_kept(config_);
-  return batch.states_of_all && !kept.empty() && kept.front() < layer;
+  return batch.n_states() > 0 && !kept.empty() && kept.front() < layer;
 }
 
 void DeviceExecutor::begin_stage(const Batch& batch, std::span<const std::byte> given) {

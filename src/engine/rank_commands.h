@@ -23,8 +23,9 @@ void visit_members(SomeBatch& batch, Visit visit) {
     visit(*values);
   }
   for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);
-  visit(batch.states_of_all);
-  for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages}) visit(*number);
+  for (auto* number : {&batch.max_pages, &batch.n_groups, &batch.max_source_pages,
+                       &batch.states_first, &batch.states_end})
+    visit(*number);
 }
 
 /// What a rank runs: the model, or its predictor of this number, counted from 1.

@@ -125,7 +125,7 @@ std::string memory_of(const Backend& backend, const std::string& device) {
 // these paths.
 struct Opening {
   int32_t stages = 1;
-  bool has_predictors = false;  // they are loaded, too
+  int64_t n_predictors = 0;  // that are loaded, too: all that there are, or none
   uintptr_t files = 0;
   std::vector<std::string> paths = {};
 };
@@ -134,14 +134,14 @@ template <typename SomeOpening, typename Visit>
 requires std::is_same_v<std::remove_const_t<SomeOpening>, Opening>
 void visit_members(SomeOpening& opening, Visit visit) {
   visit(opening.stages);
-  visit(opening.has_predictors);
+  visit(opening.n_predictors);
   visit(opening.files);
   visit(opening.paths);
 }
 
 Bytes describe_opening(const RankLink& link, const ModelFiles& files, const ModelConfig& config,
                        int32_t stages) {
-  Opening opening{.stages = stages, .has_predictors = !config.predictors.empty()};
+  Opening opening{.stages = stages, .n_predictors = std::ssize(config.predictors)};
   const auto add = [&](const ModelFile& file) {
     opening.paths.push_back(std::filesystem::absolute(file.name()).string());
   };
@@ -216,11 +216,21 @@ std::unique_ptr<RankLink> link_of_stage(RankLink& link, int32_t stages) {
   return stages > 1 ? link.divide(stages) : nullptr;
 }
 
+// The predictors in a rank's own file.
+std::vector<ModelConfig> predictors_in(const ModelFile& file, int64_t count) {
+  if (count == 0) return {};
+  std::vector<ModelConfig> predictors = read_config(file).predictors;
+  if (std::ssize(predictors) == count) return predictors;
+  throw Error(file.name() + ": has " + std::to_string(predictors.size()) +
+              " heads that predict further tokens, but that of process 0 has " +
+              std::to_string(count) + "; give all processes the same file");
+}
+
 void follow_model(RankLink& link, const RankDevice& device, const ModelFiles& files,
                   const Opening& opening) {
   const int32_t stages = opening.stages;
   ModelConfig config = config_of_files(files);
-  if (opening.has_predictors) config.predictors = read_config(files.model).predictors;
+  config.predictors = predictors_in(files.model, opening.n_predictors);
   const std::unique_ptr<RankLink> own_link = link_of_stage(link, stages);
   RankLink& of_stage = own_link ? *own_link : link;
   try {

@@ -136,7 +136,7 @@ void Runner::check(std::span<const NewTokens> inputs) const {
 
 void Runner::pack(std::span<const NewTokens> inputs) {
   batch_ = Batch{};
-  batch_.states_of_all = wants_states_of_all(inputs);
+  batch_.states_first = batch_.states_end = 0;
   std::vector<int32_t> joined;
   for (const NewTokens& input : inputs) {
     std::span<const int32_t> tokens = input.tokens;
@@ -147,6 +147,10 @@ void Runner::pack(std::span<const NewTokens> inputs) {
     }
     batch_.add_sequence(tokens, input.sequence->n_cached - input.n_tokens(),
                         input.sequence->kind.rope_length);
+    if (input.with_states) {
+      if (batch_.states_end == 0) batch_.states_first = batch_.n_tokens() - input.n_tokens();
+      batch_.states_end = batch_.n_tokens();
+    }
     for (int32_t n = input.n_logits(); n > 0; --n) {
       batch_.logit_rows.push_back(batch_.n_tokens() - n);
     }
@@ -155,6 +159,11 @@ void Runner::pack(std::span<const NewTokens> inputs) {
     }
     batch_.max_pages =
         std::max(batch_.max_pages, static_cast<int32_t>(input.sequence->pages.size()));
+  }
+  // What adapters change is of all rows, or of those of logits.
+  if (!batch_.adapter_tokens.empty() && batch_.states_end > 0) {
+    batch_.states_first = 0;
+    batch_.states_end = batch_.n_tokens();
   }
   batch_.n_groups = n_kv_groups_;
   caches_.pack(inputs, batch_);

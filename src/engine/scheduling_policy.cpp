@@ -110,15 +110,15 @@ int32_t SchedulingPolicy::most_followed() const {
 }
 
 void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> parts) {
-  const bool has_all = wants_states_of_all(step.inputs_of(parts));
+  const bool has_states = wants_states(step.inputs_of(parts));
   std::vector<ProcessedTokens> processed;
   int32_t row = 0;
   for (const Part& part : parts) {
     const SequenceGroup& group = *part.entry->group;
     for (const NewTokens& input : step.inputs_of({&part, 1})) {
       const int32_t n = input.n_tokens();
-      const int32_t n_rows = has_all ? n : input.n_logits();
-      if (n_rows == n && may_follow(group)) {
+      const int32_t n_rows = has_states ? n : input.n_logits();
+      if (n_rows == n && input.with_states == has_states && may_follow(group)) {
         processed.push_back(
             {.group = &group, .first = input.sequence->n_cached - n, .row = row, .n_tokens = n});
       }

@@ -277,20 +277,24 @@ void SchedulingPolicy::end_part() {
   if (part.n_inputs == 0 && part.n_copies == 0) step_->parts.pop_back();
 }
 
-// Says of which prompts a drafter is to read hidden states: to have those that are not there for
+// Says of which texts a drafter is to read hidden states: to have those that are not there for
 // logits takes as long as the last layer's feed-forward. Those after other layers are there anyway.
 void SchedulingPolicy::choose_states() {
   if (states_for_predictors(config_)) return;
   int32_t n_more = limits_.drafter == nullptr ? 0 : most_followed() - limits_.drafter->n_followed();
+  bool is_any_of_prompt = false;
   for (const Part& part : step_->parts) {
     const SequenceGroup& group = *part.entry->group;
     for (size_t i = 0; i < part.n_inputs; ++i) {
       NewTokens& input = step_->inputs[part.first_input + i];
       const bool is_prompt = input.n_logits() < input.n_tokens();
       input.with_states =
-          is_prompt && may_follow(group) && (limits_.drafter->follows(group) || n_more-- > 0);
+          may_follow(group) && (limits_.drafter->follows(group) || (is_prompt && n_more-- > 0));
+      is_any_of_prompt |= is_prompt && input.with_states;
     }
   }
+  if (is_any_of_prompt) return;
+  for (NewTokens& input : step_->inputs) input.with_states = false;
 }
 
 // Brings parts with the same adapter together, so that a step multiplies once with what it adds to

@@ -59,8 +59,8 @@ struct NewTokens {
   /// Tokens that may come next and are processed after the others: how many of them stay is said
   /// after the step (SequenceCaches::commit()).
   std::span<const int32_t> proposed = {};
-  /// Predictors read the hidden states of all of them; else of those whose logits are wanted at
-  /// most.
+  /// Predictors read the hidden states of all of them; else at most, and where this is so of all
+  /// inputs of a step, of those whose logits are wanted.
   bool with_states = true;
 
   [[nodiscard]] int32_t n_tokens() const {
@@ -72,7 +72,7 @@ struct NewTokens {
 };
 
 /// Whether predictors read hidden states of a step that are not there for logits (Batch).
-inline bool wants_states_of_all(std::span<const NewTokens> inputs) {
+inline bool wants_states(std::span<const NewTokens> inputs) {
   return std::ranges::any_of(inputs, &NewTokens::with_states);
 }
 
