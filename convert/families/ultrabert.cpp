@@ -52,7 +52,7 @@ std::vector<int64_t> reaches_in(const JsonView& config, int64_t n_layers) {
 RopeConfig rope_of(const JsonView& config, const PlainShape& shape,
                    const std::vector<int64_t>& reaches, const char* type, double theta) {
   const auto list = config.find("rope_theta");
-  if (!list || !list->value().is_array() || config.has("rope_parameters")) {
+  if (!list || !list->value().is_array() || config.find("rope_parameters")) {
     RopeConfig rope = rope_from_hf(
         config, {.head_dim = shape.head_dim, .max_context = shape.max_context, .theta = theta},
         type);
