@@ -205,6 +205,7 @@ std::string experts(const ExpertsConfig& experts) {
     if (experts.shared_gate) text << ", gated";
     if (experts.shared_norm_after) text << ", " << name_of(experts.shared_norm_after) << " after";
   }
+  if (experts.sum_bias) text << "; a bias of their sum";
   if (experts.norm) text << "; " << name_of(experts.norm) << " before the experts";
   if (experts.norm_after) text << "; " << name_of(experts.norm_after) << " after the experts";
   if (experts.router_norm) text << "; " << name_of(experts.router_norm) << " before the router";

@@ -251,7 +251,8 @@ void check_output(const ConvertOptions& options) {
 }
 
 SourceModel open_source(const ConvertOptions& options) {
-  SourceModel source = open_source_model(options.checkpoint, options.tokenizer, options.adapters);
+  SourceModel source =
+      open_source_model(options.checkpoint, options.tokenizer, options.adapters, options.task);
   if (options.no_mtp) leave_out_predictors(source);
   if (options.eagle) add_eagle_head(*options.eagle, source);
   validate(source.config, source.weights.name());  // whatever changed it since it was described

@@ -40,10 +40,11 @@ struct ConvertOptions {
   std::shared_ptr<const ActivationStatistics> statistics = {};
   std::optional<std::filesystem::path> imatrix = {};  ///< llama.cpp's file that says it instead
   std::vector<std::filesystem::path> adapters = {};   ///< folders, merged into the weights in turn
-  bool no_mtp = false;                                ///< leave out what predicts further tokens
-  std::optional<std::filesystem::path> eagle = {};    ///< the folder of a head that does instead
-  bool force = false;                                 ///< overwrite `output`
-  bool show_progress = false;                         ///< on a terminal
+  std::string task = {};  ///< of the checkpoint's own adapters, see merge_task()
+  bool no_mtp = false;    ///< leave out what predicts further tokens
+  std::optional<std::filesystem::path> eagle = {};  ///< the folder of a head that does instead
+  bool force = false;                               ///< overwrite `output`
+  bool show_progress = false;                       ///< on a terminal
   int threads = 1;
   /// Called between pieces of work; what it throws ends the conversion. May be empty.
   std::function<void()> check_interrupted;

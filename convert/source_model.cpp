@@ -36,13 +36,14 @@ bool is_model_file(const InputFile& file) {
 }
 
 SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokenizer,
-                     std::span<const fs::path> adapters) {
+                     std::span<const fs::path> adapters, std::string_view task) {
   std::error_code ignored;
   const fs::file_status status = fs::status(path, ignored);
   if (!fs::exists(status)) {
-    throw Error(path.string() + ": there is no such checkpoint; check the path");
+    throw Error(path.string() +
+                ": there is no such checkpoint; check the path, or download it first");
   }
-  if (fs::is_directory(status)) return open_hf_folder(path, tokenizer, adapters);
+  if (fs::is_directory(status)) return open_hf_folder(path, tokenizer, adapters, task);
   if (path.extension() == ".safetensors") {
     throw Error(path.string() +
                 ": holds weights only; give the folder that also has config.json and "
@@ -60,14 +61,18 @@ SourceModel open_any(const fs::path& path, const std::optional<fs::path>& tokeni
                 ": is no Hugging Face folder, whose tensors have the names that the adapter of "
                 "--lora has for them; merge it into the model that this file was made from");
   }
+  if (!task.empty()) {
+    throw Error(path.string() +
+                ": is no Hugging Face folder, of which --task chooses an adapter; leave it out");
+  }
   if (is_gguf(file)) return open_gguf_model(path, tokenizer);
   return open_llama2c(path, tokenizer);
 }
 
 SourceModel open_readable(const fs::path& path, const std::optional<fs::path>& tokenizer,
-                          std::span<const fs::path> adapters) {
+                          std::span<const fs::path> adapters, std::string_view task) {
   try {
-    return open_any(path, tokenizer, adapters);
+    return open_any(path, tokenizer, adapters, task);
   } catch (const fs::filesystem_error& error) {  // a folder without read permission, for instance
     throw Error(error.path1().string() + ": cannot be read: " + error.code().message());
   }
@@ -300,8 +305,8 @@ void refuse_unknown_tensors(const SourceModel& model,
 }
 
 SourceModel open_source_model(const fs::path& path, const std::optional<fs::path>& tokenizer,
-                              std::span<const fs::path> adapters) {
-  SourceModel model = open_readable(path, tokenizer, adapters);
+                              std::span<const fs::path> adapters, std::string_view task) {
+  SourceModel model = open_readable(path, tokenizer, adapters, task);
   check_tensors(model);
   finish_tokenizers(model);
   check_chat_template(model);

@@ -139,12 +139,14 @@ struct SourceModel {
 
 /// Opens a checkpoint: a Hugging Face folder, a GGUF file or a llama2.c file. `tokenizer` replaces
 /// the one that comes with it; `adapters` are the folders of those that are merged into the weights
-/// of a Hugging Face folder. Throws Error when it is neither, incomplete or not supported. When
-/// this returns, every tensor that the configuration asks for is there, in the right shape, and the
-/// tokenizers have a token for each row of their vocabularies but for padding.
+/// of a Hugging Face folder, as is the adapter of a `task` that it has itself (merge_task()).
+/// Throws Error when it is neither, incomplete or not supported. When this returns, every tensor
+/// that the configuration asks for is there, in the right shape, and the tokenizers have a token
+/// for each row of their vocabularies but for padding.
 SourceModel open_source_model(const std::filesystem::path& path,
                               const std::optional<std::filesystem::path>& tokenizer,
-                              std::span<const std::filesystem::path> adapters = {});
+                              std::span<const std::filesystem::path> adapters = {},
+                              std::string_view task = {});
 
 /// Throws Error unless the parts of a planned tensor, other than scales, are there and give the
 /// rows that it must have.

@@ -9,50 +9,13 @@ token after the next; and, fed with its own hidden states, those for the token a
 whose layers before the first with experts are the demo model's. It needs PyTorch, NumPy, SentencePiece and safetensors.
 """
 
-import argparse
-import json
-import os
-import shutil
-import time
-
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import tokens as text
-from model import Layer, Llama, Norm, Shape
-
-DEMO = os.path.dirname(os.path.abspath(__file__))
-LENGTH = 256  # tokens that are trained on at a time: of a row of 1,024
-
-
-def options():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--minutes", type=float, default=12)
-    parser.add_argument("--reading", type=float, default=0.3, help="the part of it for the model's hidden states")
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--rows", type=int, default=8, help="of 256 tokens, a step")
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--seed", type=int, default=7)
-    return parser.parse_args()
-
-
-def load_model():
-    shape, tensors = Shape(), load_file(os.path.join(DEMO, "model.safetensors"))
-    model = Llama(shape)
-    names = {"attention_norm": ("input_layernorm",), "out": ("self_attn.o_proj",), "down": ("mlp.down_proj",),
-             "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-             "ffn_norm": ("post_attention_layernorm",), "gate_up": ("mlp.gate_proj", "mlp.up_proj")}
-    with torch.no_grad():
-        model.embed.weight.copy_(tensors["model.embed_tokens.weight"])
-        model.norm.weight.copy_(tensors["model.norm.weight"])
-        for i, layer in enumerate(model.layers):
-            for own, others in names.items():
-                parts = [tensors[f"model.layers.{i}.{other}.weight"] for other in others]
-                getattr(layer, own).weight.copy_(torch.cat(parts))
-    return model.requires_grad_(False), tensors
+from distill import compare, load_model, options, read, train, within_documents, write
+from model import Layer, Norm
 
 
 class Predictor(nn.Module):
@@ -89,91 +52,32 @@ class Predictor(nn.Module):
         return {p + name + ".weight": t.detach().to(torch.bfloat16).contiguous().clone() for name, t in out.items()}
 
 
-def within_documents(tokens):
-    documents = (tokens == text.BOS).cumsum(1)
-    mask = (documents[:, None, :, None] == documents[:, None, None, :]).tril()
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-
-
-def hidden_states(model, tokens, attend):
-    x = model.embed(tokens)
-    for layer in model.layers:
-        x = layer(x, model.cos[:tokens.shape[1]], model.sin[:tokens.shape[1]], attend)
-    return model.norm(x)
-
-
 def losses(model, head, tokens, hidden, depths):
-    """Of the token after the next, and at depth 2 the one after that: cross entropies with the model's own
-    probabilities, and the shares of rows where both find the same token likeliest."""
+    """Of the token after the next, and at depth 2 the one after that."""
     documents = (tokens == text.BOS).cumsum(1)
-    found, shares = [], []
+    found = []
     states = hidden.float()
     for depth in range(1, depths + 1):
         following, known = tokens[:, depth:], tokens.shape[1] - depth
         states = head(following, states[:, :known], within_documents(tokens[:, :known]))
         # Nothing goes on from one document to the next.
         rows = (documents[:, :known] == documents[:, depth:]) & (following != text.UNK)
-        logits = F.linear(states[rows], model.embed.weight).float()
-        with torch.no_grad():
-            wanted = F.linear(hidden[:, depth:][rows], model.embed.weight).float()
-        found.append(F.cross_entropy(logits, wanted.softmax(-1)))
-        shares.append((logits.argmax(-1) == wanted.argmax(-1)).float().mean())
-    return found, shares
-
-
-def write(head, tensors, out):
-    s = head.model[0].shape
-    for name in ("tokenizer.model", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(os.path.join(DEMO, name), out)
-    with open(os.path.join(DEMO, "config.json"), encoding="utf-8") as f:
-        config = json.load(f)
-    config.update(architectures=["Glm4MoeForCausalLM"], model_type="glm4_moe", partial_rotary_factor=1.0,
-                  use_qk_norm=False, first_k_dense_replace=s.n_layers, num_nextn_predict_layers=1, n_routed_experts=1,
-                  num_experts_per_tok=1, n_shared_experts=1, moe_intermediate_size=s.ffn_hidden, n_group=1, topk_group=1)
-    with open(os.path.join(out, "config.json"), "w", encoding="utf-8") as f:
-        json.dump(config, f, indent=2)
-        f.write("\n")
-    save_file({**tensors, **head.tensors(s.n_layers)}, os.path.join(out, "model.safetensors"), metadata={"format": "pt"})
+        found.append(compare(model, F.linear(states[rows], model.embed.weight), hidden[:, depth:][rows]))
+    return found
 
 
 def main():
     o = options()
-    os.makedirs(o.out, exist_ok=True)
-    torch.manual_seed(o.seed)
-    begin = time.time()
     model, tensors = load_model()
-    head = Predictor(model)
-    rows = text.make_rows((os.path.join(DEMO, "tokenizer.model"), o.seed, 0, o.documents))[0]
-    data = torch.from_numpy(rows).long().reshape(-1, LENGTH)
-    data = data[torch.randperm(len(data), generator=torch.Generator().manual_seed(o.seed))]
-    print(f"{sum(p.numel() for p in head.parameters()):,} parameters, {data.numel():,} tokens, "
-          f"{time.time() - begin:.0f} s", flush=True)
-    # The model's own work is done once; the head's as often as there is time for.
-    start, seen, hidden = time.time(), [], []
-    while time.time() - start < 60 * o.minutes * o.reading and (len(seen) + 1) * o.rows <= len(data):
-        seen.append(data[len(seen) * o.rows:][:o.rows])
-        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-            hidden.append(hidden_states(model, seen[-1], within_documents(seen[-1])).bfloat16())
-    print(f"{len(seen)} batches, {time.time() - start:.0f} s", flush=True)
-    optimizer = torch.optim.AdamW(head.parameters(), lr=o.lr, betas=(0.9, 0.95), weight_decay=0.01)
-    step = 0
-    while (done := (time.time() - start) / (60 * o.minutes)) < 1:
-        at = torch.randint(len(seen), ()).item()
-        for group in optimizer.param_groups:
-            group["lr"] = o.lr * min((step + 1) / 20, 1.0, 2 * (1 - done))
-        with torch.autocast("cpu", torch.bfloat16):
-            found, shares = losses(model, head, seen[at], hidden[at], 1 + step % 2)
-        sum(found).backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        step += 1
-        if step % 20 == 0:
-            print(f"step {step}  {100 * done:.0f}%  losses {', '.join(f'{x:.3f}' for x in found)}  "
-                  f"same token {', '.join(f'{100 * x:.1f}%' for x in shares)}", flush=True)
-            write(head, tensors, o.out)
-    write(head, tensors, o.out)
-    print(f"{step} steps of {o.rows * LENGTH:,} tokens, {time.time() - start:.0f} s")
+    head, s = Predictor(model), model.shape
+
+    def save():
+        write(o.out, {**tensors, **head.tensors(s.n_layers)}, architectures=["Glm4MoeForCausalLM"],
+              model_type="glm4_moe", partial_rotary_factor=1.0, use_qk_norm=False, first_k_dense_replace=s.n_layers,
+              num_nextn_predict_layers=1, n_routed_experts=1, num_experts_per_tok=1, n_shared_experts=1,
+              moe_intermediate_size=s.ffn_hidden, n_group=1, topk_group=1)
+
+    train(head, lambda step, tokens, hidden: losses(model, head, tokens, hidden, 1 + step % 2), read(model, o), o, save)
 
 
 if __name__ == "__main__":

@@ -634,8 +634,8 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   if (experts.identities > 0 && experts.router.weighs_input) {
     check.fail("identities are weighed by what they give");
   }
-  if (experts.deferred && (experts.shared.size == 0 || experts.has_parts())) {
-    check.fail("deferred experts need a shared one, and no norms after");
+  if (experts.deferred && (experts.shared.size == 0 || experts.has_parts() || experts.sum_bias)) {
+    check.fail("deferred experts need a shared one, and neither norms after nor a bias");
   }
   const bool is_mixer = experts.router.score == Router::Score::sparse_mixer;
   check.number("the router's margin", experts.router.margin, 0, is_mixer ? kLargest : 0);

@@ -364,6 +364,7 @@ struct ExpertsConfig {
   NormConfig norm = {};
   NormConfig norm_after = {};         ///< of what the experts give
   NormConfig shared_norm_after = {};  ///< of what the shared one gives
+  bool sum_bias = false;              ///< a vector is added to what all of them give together
 
   /// Those that the router chooses among.
   [[nodiscard]] int64_t scored() const { return count + identities; }

@@ -237,6 +237,7 @@ void members(Visit visit, const ExpertsConfig* /*of*/) {
   visit("norm", &ExpertsConfig::norm);
   visit("norm_after", &ExpertsConfig::norm_after);
   visit("shared_norm_after", &ExpertsConfig::shared_norm_after);
+  visit("sum_bias", &ExpertsConfig::sum_bias);
 }
 
 template <typename Visit>

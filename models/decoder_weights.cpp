@@ -304,6 +304,7 @@ class Finder {
                        .down_bias = each.down.bias,
                        .gated = config.each.gated,
                        .activation = config.each.activation};
+    weights.experts_sum_bias = vector(id(TensorKind::experts_sum_bias));
     weights.shared = feed_forward(shared_tensors(config.shared));
     weights.shared_gate = linear(TensorKind::shared_gate);
   }

@@ -187,6 +187,7 @@ struct LayerWeights {
   Norm experts_after_norm;
   Norm shared_after_norm;
   Experts experts;
+  const float* experts_sum_bias = nullptr;  ///< [hidden]; null: none
   FeedForwardWeights shared;
   Linear shared_gate;
   LayerInputWeights input;

@@ -154,6 +154,10 @@ void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights
         feed_forward(pass, layer.ffn, weights.ffn, input, mode, to);
       }
     });
+    if (weights.experts_sum_bias != nullptr) {
+      pass.backend.norm(Matrix::repeated(weights.experts_sum_bias, out.rows, out.cols), {},
+                        OutputMode::add, out);
+    }
   });
   if (due.data == nullptr) return;
   stream.add(

@@ -168,6 +168,8 @@ std::string_view kind_name(TensorKind kind) {
       return "shared_gate";
     case TensorKind::shared_after_norm:
       return "shared_after_norm";
+    case TensorKind::experts_sum_bias:
+      return "experts_sum_bias";
     case TensorKind::ffn_after_norm:
       return "ffn_after_norm";
     case TensorKind::ffn_stream_norm:
@@ -669,6 +671,9 @@ class Planner {
              {.readers = readers});
     }
     norm(TensorKind::shared_after_norm, experts.shared_norm_after);
+    if (experts.sum_bias) {
+      vector(TensorKind::experts_sum_bias, config_.hidden, TensorRole::bias);
+    }
   }
 
   void feed_forward(const FeedForwardTensors& tensors, const FeedForwardConfig& ffn,

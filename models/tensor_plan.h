@@ -98,6 +98,7 @@ enum class TensorKind : uint8_t {
   shared_down,
   shared_gate,
   shared_after_norm,
+  experts_sum_bias,
   ffn_after_norm,
   ffn_stream_norm,
   input_scale,
@@ -395,6 +396,7 @@ struct TensorPlan {
 ///   layers.N.shared_gate_up, shared_up, shared_down         as ffn_
 ///   layers.N.shared_gate              [1, hidden]           f32
 ///   layers.N.shared_after_norm        [hidden]
+///   layers.N.experts_sum_bias         [hidden]
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
 ///   layers.N.input_scale              [hidden]              of what input_gate reads

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "convert/adapters/adapter_config.h"
+#include "convert/adapters/factors.h"
 #include "convert/huggingface/safetensors.h"
 #include "convert/pytorch/pytorch_file.h"
 #include "convert/weights/elements.h"
@@ -28,18 +29,6 @@ constexpr const char* kConfigFile = "adapter_config.json";
 constexpr const char* kTensorsFile = "adapter_model.safetensors";
 constexpr const char* kPytorchTensorsFile = "adapter_model.bin";
 constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
-
-// Whole, as names of deep modules are long, but for one that is no name.
-std::string quoted(const std::string& name) {
-  constexpr size_t kLongestName = 200;
-  return name.size() > kLongestName ? in_quotes(name) : '"' + printable(name) + '"';
-}
-
-[[noreturn]] void refuse(const Checkpoint& weights, const SourceTensor& tensor,
-                         const std::string& what) {
-  throw Error(weights.files()[tensor.file].path().string() + ": tensor " + quoted(tensor.name) +
-              " " + what);
-}
 
 // What an adapter has of a module that it changes.
 struct ModuleFactors {
@@ -92,7 +81,7 @@ void sort_in(const Checkpoint& weights, SourceTensor tensor, AdapterTensors& ada
   for (const auto& [ending, place] : kFactorEndings) {
     if (!name.ends_with(ending)) continue;
     auto& factor = adapter.modules[name.substr(0, name.size() - ending.size())].*place;
-    if (factor) refuse(weights, tensor, "is there twice");
+    if (factor) refuse_factor(weights, tensor, "is there twice");
     factor = std::move(tensor);
     return;
   }
@@ -100,10 +89,10 @@ void sort_in(const Checkpoint& weights, SourceTensor tensor, AdapterTensors& ada
   erase_parts(name, ".modules_to_save");
   erase_parts(name, kBaseLayer);
   if (name.find(".lora_") != std::string::npos) {
-    refuse(weights, tensor, "is of a kind of adapters that cannot be merged");
+    refuse_factor(weights, tensor, "is of a kind of adapters that cannot be merged");
   }
   const auto [at, is_new] = adapter.whole.emplace(name, tensor);
-  if (!is_new) refuse(weights, tensor, "is there twice");
+  if (!is_new) refuse_factor(weights, tensor, "is there twice");
 }
 
 AdapterTensors read_tensors(const fs::path& folder, Checkpoint& weights, SourceFiles& files) {
@@ -129,33 +118,10 @@ AdapterTensors read_tensors(const fs::path& folder, Checkpoint& weights, SourceF
 
 void refuse_shape(const Checkpoint& weights, const SourceTensor& tensor, const SourceTensor& other,
                   const std::string& what = "") {
-  refuse(weights, tensor,
-         "with the shape " + shape_text(tensor.shape) + " does not fit to " + quoted(other.name) +
-             " with the shape " + shape_text(other.shape) + what);
-}
-
-void require_values(const Checkpoint& weights, const SourceTensor& tensor) {
-  if (tensor.has_values()) return;
-  refuse(weights, tensor,
-         "has elements of the type " + std::string(tensor.format->name) +
-             ", which cannot be merged; F64, F32, F16 and BF16 can");
-}
-
-// Of factors, so that not the model's weights are said to be at fault.
-void require_finite(const Checkpoint& weights, const SourceTensor& tensor) {
-  require_values(weights, tensor);
-  constexpr int64_t kPiece = int64_t{1} << 20;
-  std::vector<float> values;
-  std::vector<std::byte> raw;
-  const int64_t elements = tensor.elements();
-  for (int64_t first = 0; first < elements; first += kPiece) {
-    values.resize(static_cast<size_t>(std::min(kPiece, elements - first)));
-    read_values(weights, tensor, first, values, raw);
-    if (!std::isfinite(largest_magnitude(values))) {
-      refuse(weights, tensor,
-             "holds NaN or infinity; the adapter is damaged or its training failed");
-    }
-  }
+  refuse_factor(weights, tensor,
+                "with the shape " + shape_text(tensor.shape) + " does not fit to " +
+                    quoted_tensor(other.name) + " with the shape " + shape_text(other.shape) +
+                    what);
 }
 
 std::shared_ptr<const SourceTensor> shaped(SourceTensor tensor, std::vector<int64_t> shape) {
@@ -167,17 +133,6 @@ std::shared_ptr<const SourceTensor> turned(SourceTensor matrix) {
   matrix.transposed = !matrix.transposed;
   std::swap(matrix.shape[0], matrix.shape[1]);
   return std::make_shared<const SourceTensor>(std::move(matrix));
-}
-
-// Of a tensor whose elements lie one by one: `rows` lines of so many elements from that at `first`
-// on, of each every step-th.
-std::shared_ptr<const SourceTensor> part_of(const SourceTensor& tensor, int64_t first, int64_t rows,
-                                            int64_t columns, int64_t step = 1) {
-  SourceTensor part = tensor;
-  part.offset += tensor.format->bytes(first);
-  part.shape = {rows, columns};
-  part.step = step;
-  return std::make_shared<const SourceTensor>(std::move(part));
 }
 
 class Merger {
@@ -192,7 +147,7 @@ class Merger {
   // Empty: it is of what is left out.
   std::string target(const std::string& name, const SourceTensor& of);
   [[noreturn]] void refuse(const SourceTensor& tensor, const std::string& what) const {
-    convert::refuse(model_.weights, tensor, what);
+    refuse_factor(model_.weights, tensor, what);
   }
   void note_rank(int64_t rank);
   void check_rank(const std::string& module, const SourceTensor& a, const SourceTensor& b);
@@ -213,7 +168,7 @@ std::string Merger::target(const std::string& name, const SourceTensor& of) {
     refuse(of, "changes an embedding that encoder and decoder share, which cannot be merged");
   }
   if (!found.empty() || model_.is_left_out(name)) return found;
-  refuse(of, "belongs to " + quoted(name) +
+  refuse(of, "belongs to " + quoted_tensor(name) +
                  ", which the model has not; is the adapter for another model?");
 }
 
@@ -290,7 +245,7 @@ void Merger::change_matrix(const std::string& name, const std::string& module,
   const bool may_be_transposed = matrix.shape == std::vector{in, out};
   if (!may_be_plain && !may_be_transposed) {
     refuse(*a, "and its counterpart give a matrix " + shape_text(std::vector{out, in}) +
-                   ", but the model's " + quoted(name) + " is " + shape_text(matrix.shape));
+                   ", but the model's " + quoted_tensor(name) + " is " + shape_text(matrix.shape));
   }
   const bool transposed = !may_be_plain || (may_be_transposed && model_.is_transposed(name));
   LowRankUpdate change{.scale = config_.scale_of(module)};
@@ -358,15 +313,15 @@ void Merger::change_experts(const std::string& module, const std::vector<ExpertM
     note_rank(rank);
     LowRankUpdate of_joined{.scale = config_.scale_of(parameter)};
     for (int64_t e = 0; e < experts.count; ++e) {
-      const auto right = part_of(a, e * rank * a.shape[1], rank, a.shape[1]);
+      const auto right = lines_of(a, e * rank * a.shape[1], rank, a.shape[1]);
       if (transposed) {
         of_joined.factors.push_back(
-            {turned(*right), turned(*part_of(b, e, b.shape[0], rank, experts.count))});
+            {turned(*right), turned(*lines_of(b, e, b.shape[0], rank, experts.count))});
       } else if (is_joined) {
-        of_joined.factors.push_back({part_of(b, e, b.shape[0], rank, experts.count), right});
+        of_joined.factors.push_back({lines_of(b, e, b.shape[0], rank, experts.count), right});
       } else {
         for (const auto& [name, first, count] : experts.of_experts[static_cast<size_t>(e)]) {
-          const auto left = part_of(b, first * ranks + e, count, rank, experts.count);
+          const auto left = lines_of(b, first * ranks + e, count, rank, experts.count);
           update(name, {.factors = {{left, right}}, .scale = of_joined.scale});
         }
       }

@@ -146,10 +146,10 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
     refuse(kOfInt4);
   }
   if (conversion.before_output) conversion.before_output();
-  const WorkFolder folder;
-  const std::filesystem::path path = convert_as_it_is(conversion, calibration, folder);
-  ModelOnDevice model(path, calibration.check_interrupted);
-  std::filesystem::remove(path);  // it is mapped, and gone whatever ends this process
+  auto folder = std::make_unique<WorkFolder>();
+  ModelOnDevice model(convert_as_it_is(conversion, calibration, *folder),
+                      calibration.check_interrupted);
+  folder.reset();  // the file is mapped, and gone with it whatever ends this process
   const std::string name = conversion.checkpoint.string();
   if (model.config.encoder || model.config.output.none) {
     refuse("is of models that continue texts, and this one has an encoder");

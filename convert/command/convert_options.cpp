@@ -20,6 +20,7 @@ ConvertOptions conversion_of(const std::string& checkpoint, const ConvertCommand
   conversion.no_mtp = options.no_mtp;
   if (!options.eagle.empty()) conversion.eagle = options.eagle;
   conversion.adapters.assign(options.adapters.begin(), options.adapters.end());
+  conversion.task = options.task;
   if (options.activation_bits != 0) conversion.activation_bits = options.activation_bits;
   conversion.pooling = pooling_named(options.pooling);
   conversion.normalize = options.normalize;
@@ -97,6 +98,12 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
           ->needs("--lora")
           ->check(named_file())
           ->type_name("MODEL");
+  app.add_option("--task", options.task,
+                 "Of a checkpoint that has adapters for tasks beside its weights (Jina Embeddings "
+                 "v3): the one to merge, as retrieval.query; its instruction then stands before "
+                 "every text; none: leave them out")
+      ->check(some_text())
+      ->type_name("NAME");
   CLI::Option* no_mtp = app.add_flag(
       "--no-mtp", options.no_mtp,
       "Leave out the heads that predict further tokens (multi-token prediction), which "
@@ -153,7 +160,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       ->type_name("N");
   for (const char* of_models :
        {"--dtype", "--keep-output", "--keep", "--no-mtp", "--eagle", "--activation-bits",
-        "--calibrate", "--imatrix", "--pooling", "--normalize"}) {
+        "--calibrate", "--imatrix", "--pooling", "--normalize", "--task"}) {
     adapter_for->excludes(app.get_option(of_models));
   }
   const std::vector<CLI::Option*> of_conversions = app.get_options();
@@ -161,7 +168,7 @@ void add_convert_options(CLI::App& app, ConvertCommandOptions& options) {
       app.add_option(
              "--check", options.check,
              "Say what converting a checkpoint would do, or why it cannot be converted, and "
-             "leave; takes --dtype, --keep, --keep-output, --lora, --no-mtp, --eagle, "
+             "leave; takes --dtype, --keep, --keep-output, --lora, --task, --no-mtp, --eagle, "
              "--activation-bits and --tokenizer")
           ->type_name("PATH");
   for (const char* name : {"CHECKPOINT", "--output", "--adapter-for", "--calibrate", "--force",

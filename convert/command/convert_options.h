@@ -20,6 +20,7 @@ struct ConvertCommandOptions {
   std::string tokenizer;              ///< a file instead of the checkpoint's own
   std::string calibrate;              ///< a text that the model is run over
   std::vector<std::string> adapters;  ///< --lora: folders
+  std::string task;                   ///< of the checkpoint's own adapters
   std::string eagle;                  ///< the folder of a head that predicts further tokens
   std::string adapter_for;            ///< the model file that they are to run beside
   std::string imatrix;                ///< llama.cpp's file of what that would measure

@@ -33,36 +33,9 @@ FamilyModel bailing_in(const FamilySource& source) {
   return model;
 }
 
-}  // namespace
-
-FamilyModel describe_bailing_moe(const FamilySource& source) {
-  FamilyModel model = bailing_in(source);
-  for (LayerConfig& layer : model.config.layer_kinds) {
-    if (!layer.experts) continue;
-    layer.experts->router.score = Router::Score::softmax;
-    layer.experts->router.correction = false;
-  }
-  return model;
-}
-
-FamilyModel describe_bailing_moe_v2(const FamilySource& source) {
-  const JsonView& config = source.config;
-  refuse_other(config, "use_qk_norm", true);
-  refuse_other(config, "score_function", "sigmoid");
-  refuse_other(config, "moe_router_enable_expert_bias", true);
-  FamilyModel model = bailing_in(source);
-  for (LayerConfig& layer : model.config.layer_kinds) {
-    layer.attention().qk_norm = QkNorm::head;
-    layer.attention().qk_norm_as = layer.mixer_norms.before;
-    // Whatever "norm_topk_prob" says.
-    if (layer.experts) layer.experts->router.normalized = layer.experts->router.used > 1;
-  }
-  return model;
-}
-
 // Delta nets whose channels decay by themselves, and in the last layer of each group latent
-// attention, whose heads have gates.
-FamilyModel describe_bailing_hybrid(const FamilySource& source) {
+// attention, whose heads have gates; so have layers behind the last whole group, or not.
+FamilyModel hybrid_in(const FamilySource& source, bool rest_attends) {
   const JsonView& config = source.config;
   constexpr PlainShape kOtherwise = {.n_layers = 42,
                                      .hidden = 2560,
@@ -101,9 +74,11 @@ FamilyModel describe_bailing_hybrid(const FamilySource& source) {
     mixer.least_log_decay = number_in(config, "kda_lower_bound", kLeastLogDecay);
   }
   const int64_t group = count_in(config, "layer_group_size", kMaxLayers, kGroup);
-  const std::vector<std::string> types =
-      layer_types_in(config, shape.n_layers, {"linear_attention", "full_attention"},
-                     [&](int64_t n) { return (n + 1) % group == 0 ? 1 : 0; });
+  const std::vector<std::string> types = layer_types_in(
+      config, shape.n_layers, {"linear_attention", "full_attention"}, [&](int64_t n) {
+        const bool is_rest = n >= shape.n_layers / group * group;
+        return (n + 1) % group == 0 || (is_rest && rest_attends) ? 1 : 0;
+      });
   change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
     if (types[static_cast<size_t>(n)] == "full_attention") return;
     layer.name = "delta net";
@@ -130,6 +105,51 @@ FamilyModel describe_bailing_hybrid(const FamilySource& source) {
                         number_of(config, "num_nextn_predict_layers", kMaxLayers, 0));
   model.finish = split_convolutions;
   return model;
+}
+
+}  // namespace
+
+FamilyModel describe_bailing_moe(const FamilySource& source) {
+  FamilyModel model = bailing_in(source);
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    if (!layer.experts) continue;
+    layer.experts->router.score = Router::Score::softmax;
+    layer.experts->router.correction = false;
+  }
+  return model;
+}
+
+FamilyModel describe_bailing_moe_v2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_other(config, "use_qk_norm", true);
+  refuse_other(config, "score_function", "sigmoid");
+  refuse_other(config, "moe_router_enable_expert_bias", true);
+  FamilyModel model = bailing_in(source);
+  for (LayerConfig& layer : model.config.layer_kinds) {
+    layer.attention().qk_norm = QkNorm::head;
+    layer.attention().qk_norm_as = layer.mixer_norms.before;
+    // Whatever "norm_topk_prob" says.
+    if (layer.experts) layer.experts->router.normalized = layer.experts->router.used > 1;
+  }
+  return model;
+}
+
+FamilyModel describe_bailing_hybrid(const FamilySource& source) { return hybrid_in(source, false); }
+
+// As the authors' code has it.
+FamilyModel describe_bailing_moe_v3(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_other(config, "no_kda_lora", true);
+  refuse_other(config, "gated_attention_proj_granularity_type", "head_wise");
+  refuse_other(config, "score_function", "sigmoid");
+  for (const char* key : {"expert_swiglu_limit_list", "share_expert_swiglu_limit_list"}) {
+    const auto limits = config.find(key);
+    if (!limits) continue;
+    for (const JsonView& limit : limits->elements()) {
+      if (!limit.value().is_null() && limit.value() != 0) limit.fail("asks for gates with a limit");
+    }
+  }
+  return hybrid_in(source, true);
 }
 
 }  // namespace faststream::convert

@@ -1,6 +1,7 @@
 // BART (arXiv:1910.13461) and the encoder-decoders that are built like it: mBART (arXiv:2001.08210,
-// 2008.00401), Pegasus (arXiv:1912.08777), M2M-100 (arXiv:2010.11125) with NLLB (arXiv:2207.04672),
-// and Marian (arXiv:1804.00344), the original transformer.
+// 2008.00401), Pegasus (arXiv:1912.08777), Blenderbot (arXiv:2004.13637), M2M-100
+// (arXiv:2010.11125) with NLLB (arXiv:2207.04672), and Marian (arXiv:1804.00344), the original
+// transformer.
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -10,16 +11,17 @@
 namespace faststream::convert {
 namespace {
 
+constexpr int64_t kBartOffset = 2;
+
 /// What differs between them.
 struct BartKind {
-  bool norms_before = false;     ///< before attention and feed-forward and at the end, not after
-  bool embedding_norm = false;   ///< of the sum of embedding and position
-  bool positions_stored = true;  ///< with an offset of 2
+  bool norms_before = false;    ///< before attention and feed-forward and at the end, not after
+  bool embedding_norm = false;  ///< of the sum of embedding and position
+  bool positions_stored = true;
+  int64_t offset = kBartOffset;  ///< of stored positions
   std::string_view activation = "gelu";
   bool scaled = false;  ///< embeddings, by the root of their width
 };
-
-constexpr int64_t kBartOffset = 2;
 
 LayerConfig bart_layer(const JsonView& config, const BartKind& kind, int64_t hidden,
                        const std::string& stack) {
@@ -56,8 +58,8 @@ ModelConfig bart_stack(const JsonView& config, const BartKind& kind, const std::
   }
   model.embedding.positions = model.max_context;
   if (kind.positions_stored) {
-    model.embedding.positions += kBartOffset;
-    model.embedding.offset = kBartOffset;
+    model.embedding.positions += kind.offset;
+    model.embedding.offset = kind.offset;
   }
   if (kind.embedding_norm) model.embedding.norm = norm;
   if (kind.norms_before) model.output.norm = norm;
@@ -126,6 +128,12 @@ FamilyModel describe_mbart(const FamilySource& source) {
 FamilyModel describe_pegasus(const FamilySource& source) {
   FamilyModel model = describe_like_bart(source, {.norms_before = true, .positions_stored = false});
   compute_positions(model, sinusoid);
+  return model;
+}
+
+FamilyModel describe_blenderbot(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.norms_before = true, .offset = 0});
+  model.answers.start = 1;
   return model;
 }
 

@@ -1,5 +1,9 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
-// arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923).
+// arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923; ELECTRA,
+// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904).
+#include <memory>
+#include <string>
+
 #include "convert/families/family.h"
 #include "support/printable.h"
 
@@ -50,12 +54,26 @@ FamilyModel bert_in(const JsonView& config, const std::string& base, double eps)
 // BERT's: a classifier scores labels; what predicts masked tokens and next sentences is left out.
 void use_heads(FamilyModel& model, const JsonView& config) {
   if (is_classifier(config)) {
-    return score_labels(model, config, {.dense = "bert.pooler.dense", .scores = "classifier"});
+    const std::string pooler = model.modules.base + "pooler.dense";
+    return score_labels(model, config, {.dense = pooler, .scores = "classifier"});
   }
   leave_out(model.modules, {"pooler.dense", "cls.predictions.transform.dense",
                             "cls.predictions.transform.LayerNorm", "cls.predictions.decoder",
                             "cls.seq_relationship"});
   model.modules.unused.emplace_back("cls.predictions.bias");
+}
+
+FamilyModel roberta_in(const FamilySource& source, const std::string& base) {
+  const JsonView& config = source.config;
+  require(config, "position_embedding_type", "absolute", "absolute");
+  FamilyModel model = bert_in(config, base, 1e-12);
+  // Positions begin after the padding token's id.
+  EmbeddingConfig& embedding = model.config.embedding;
+  embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
+  model.config.max_context = embedding.positions - embedding.offset;
+  if (has_modules(source.weights, "emb_ln.")) name_as_flash_bert(model.modules);
+  use_heads_of_roberta(model, config);
+  return model;
 }
 
 }  // namespace
@@ -89,15 +107,54 @@ FamilyModel describe_jina_bert(const FamilySource& source) {
 }
 
 FamilyModel describe_roberta(const FamilySource& source) {
+  // Jina Embeddings v3 as its authors' code has it.
+  const auto positions = source.config.get<std::string>("position_embedding_type", "absolute");
+  if (positions == "rotary") return describe_jina_embeddings_v3(source);
+  return roberta_in(source, "roberta");
+}
+
+FamilyModel describe_data2vec_text(const FamilySource& source) {
+  return roberta_in(source, "data2vec_text");
+}
+
+// Models whose embeddings are narrower have a product behind their norm.
+FamilyModel describe_electra(const FamilySource& source) {
   const JsonView& config = source.config;
-  refuse_if_present(config, "lora_adaptations", "adapters of tasks");
   require(config, "position_embedding_type", "absolute", "absolute");
-  FamilyModel model = bert_in(config, "roberta", 1e-12);
-  // Positions begin after the padding token's id.
-  EmbeddingConfig& embedding = model.config.embedding;
-  embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
-  model.config.max_context = embedding.positions - embedding.offset;
-  use_heads_of_roberta(model, config);
+  FamilyModel model = bert_in(config, "electra", 1e-12);
+  constexpr int64_t kEmbedding = 128;
+  if (count_in(config, "embedding_size", kMaxSize, kEmbedding) != model.config.hidden) {
+    config.fail("\"embedding_size\" is not \"hidden_size\", which is not supported");
+  }
+  if (is_classifier(config)) {
+    score_labels(model, config,
+                 {.dense = "classifier.dense",
+                  .scores = "classifier.out_proj",
+                  .activation = Activation::gelu});
+  } else {
+    leave_out(model.modules, {"generator_predictions.dense", "generator_predictions.LayerNorm",
+                              "generator_lm_head", "discriminator_predictions.dense",
+                              "discriminator_predictions.dense_prediction"});
+  }
+  return model;
+}
+
+// Each text is one of the first task's, whose embedding is added to those of segments.
+FamilyModel describe_ernie(const FamilySource& source) {
+  const JsonView& config = source.config;
+  require(config, "position_embedding_type", "absolute", "absolute");
+  FamilyModel model = bert_in(config, "ernie", 1e-12);
+  use_heads(model, config);
+  if (!config.get("use_task_id", false)) return model;
+  const int64_t tasks = count_in(config, "task_type_vocab_size", kMaxSize, 3);
+  model.finish = [tasks, modules = model.modules](const ModelConfig& described,
+                                                  const Checkpoint& weights, TensorParts& parts) {
+    TensorPart first{.source = base_in(weights, modules) + "embeddings.task_type_embeddings.weight",
+                     .shape = {tasks, described.hidden}};
+    first.n_rows = described.embedding.segments;
+    first.row_step = 0;
+    parts[{TensorKind::segments}].front().plus = std::make_shared<const TensorPart>(first);
+  };
   return model;
 }
 

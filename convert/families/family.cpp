@@ -47,9 +47,24 @@ const Family* find_headless(std::string_view architecture) {
   return found == kFamilies.end() ? nullptr : found;
 }
 
+// Of a decoder that scores labels, such as "Qwen3ForSequenceClassification", that with an output
+// matrix.
+const Family* find_decoder(std::string_view architecture) {
+  constexpr std::string_view kScoresLabels = "ForSequenceClassification";
+  if (!architecture.ends_with(kScoresLabels)) return nullptr;
+  architecture.remove_suffix(kScoresLabels.size());
+  for (const char* ending : {"ForCausalLM", "LMHeadModel"}) {
+    const std::string with_output = std::string(architecture) + ending;
+    const auto* const found = std::ranges::find(kFamilies, with_output, &Family::architecture);
+    if (found != kFamilies.end()) return found;
+  }
+  return nullptr;
+}
+
+enum class Head { own, none, labels };
 struct Found {
   const Family& family;
-  bool headless = false;
+  Head head = Head::own;  ///< of the model, which may not be the family's
 };
 
 Found find_family(const JsonView& config) {
@@ -59,7 +74,8 @@ Found find_family(const JsonView& config) {
     for (const Family& family : kFamilies) {
       if (name == family.architecture) return {family};
     }
-    if (const Family* family = find_headless(name)) return {*family, true};
+    if (const Family* family = find_headless(name)) return {*family, Head::none};
+    if (const Family* family = find_decoder(name)) return {*family, Head::labels};
     config.fail("models of the architecture " + in_quotes(name) +
                 " are not supported (README.md lists those that are)");
   }
@@ -98,12 +114,15 @@ void lengthen_context(ModelConfig& model) {
 }  // namespace
 
 FamilyModel describe_family(const FamilySource& source, std::string_view where) {
-  const auto [family, headless] = find_family(source.config);
+  const auto [family, head] = find_family(source.config);
   FamilyModel model = family.describe(source);
-  if (headless && model.config.encoder) {
+  if (head != Head::own && model.config.encoder) {
     source.config.fail("encoder-decoders without an output matrix are not supported");
   }
-  if (headless) remove_output(model);
+  if (head != Head::own) remove_output(model);
+  if (head == Head::labels) {
+    score_labels(model, source.config, {.mode = Pooling::last}, {}, "score", false);
+  }
   model.name = family.model_type;
   lengthen_context(model.config);
   validate(model.config, where);
@@ -319,13 +338,13 @@ bool is_sigmoid(const JsonView& config, std::string_view name) {
 }
 
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
-                  std::vector<DenseModules> heads, const std::string& scores) {
+                  std::vector<DenseModules> heads, const std::string& scores, bool bias) {
   const auto labels = config.find("id2label");
   constexpr int64_t kUnnamedLabels = 2;
   const int64_t count = labels && labels->value().is_object()
                             ? static_cast<int64_t>(labels->value().size())
                             : count_in(config, "num_labels", kMaxSize, kUnnamedLabels);
-  pooling.dense.push_back({.size = count, .bias = true});
+  pooling.dense.push_back({.size = count, .bias = bias});
   pooling.scores = true;
   // As sentence-transformers' CrossEncoder, which has named the member in two ways.
   auto activation = config.get<std::string>("sbert_ce_default_activation_function", "");
@@ -353,6 +372,33 @@ void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {
   }
   leave_out(model.modules, {"lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
   model.modules.unused.emplace_back("lm_head.bias");
+}
+
+void name_as_rotated_bert(Modules& modules) {
+  modules.embedding_norm = "embeddings.LayerNorm";
+  modules.layers = "layers.";
+  modules.qkv = {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"};
+  modules.attention_out = "self_attn.o_proj";
+  modules.attention_stream_norm = "post_attention_layernorm";
+  modules.ffn_stream_norm = "post_mlp_layernorm";
+}
+
+void name_as_flash_bert(Modules& modules) {
+  modules.embedding_norm = "emb_ln";
+  modules.layers = "encoder.layers.";
+  modules.qkv = {"mixer.Wqkv"};
+  modules.attention_out = "mixer.out_proj";
+  modules.attention_stream_norm = "norm1";
+  modules.gate_up = {"mlp.fc1"};
+  modules.down = "mlp.fc2";
+  modules.ffn_stream_norm = "norm2";
+}
+
+bool has_modules(const Checkpoint& weights, std::string_view begin) {
+  const std::string after_dot = "." + std::string(begin);
+  return std::ranges::any_of(weights.tensors(), [&](const auto& tensor) {
+    return tensor.first.starts_with(begin) || tensor.first.find(after_dot) != std::string::npos;
+  });
 }
 
 std::vector<bool> flags_in(const JsonView& list, int64_t n_layers) {

@@ -149,9 +149,9 @@ bool is_classifier(const JsonView& config);
 bool is_sigmoid(const JsonView& config, std::string_view name);
 
 /// Has the model score the labels of "id2label": the vectors that `pooling` makes go through the
-/// `heads` that it lists and a product of the module `scores`, with a bias.
+/// `heads` that it lists and a product of the module `scores`.
 void score_labels(FamilyModel& model, const JsonView& config, PoolingConfig pooling,
-                  std::vector<DenseModules> heads, const std::string& scores);
+                  std::vector<DenseModules> heads, const std::string& scores, bool bias = true);
 
 /// How most encoders score labels: the vector that `pooling` makes goes through a product of the
 /// module `dense`, as large and with a bias, `activation`, and a product of the module `scores`.
@@ -167,6 +167,15 @@ void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& h
 /// RoBERTa's heads, which others have under the same names: a classifier scores labels; the pooler
 /// and what predicts masked tokens are left out.
 void use_heads_of_roberta(FamilyModel& model, const JsonView& config);
+
+/// Names the parts of layers as Transformers does in all encoders that are BERT with rotations.
+void name_as_rotated_bert(Modules& modules);
+
+/// The names of XLM-RoBERTa as FlashAttention's authors have it, whose code Jina's models use.
+void name_as_flash_bert(Modules& modules);
+
+/// Whether there is a tensor whose name begins so, or goes on so after a dot.
+bool has_modules(const Checkpoint& weights, std::string_view begin);
 
 /// The shape in the names of GPT-2 and what follows it, but for "max_context".
 PlainShape gpt2_shape_in(const JsonView& config);

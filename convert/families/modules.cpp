@@ -191,6 +191,8 @@ class PartsMaker {
         return {product(m.shared_gate, 1, hidden)};
       case shared_after_norm:
         return {layer_norm(m.shared_after_norm)};
+      case experts_sum_bias:
+        return {branch_end({.source = in_layer(m.experts_sum_bias), .shape = {hidden}})};
       case ffn_after_norm:
         return {residual(layer_norm(m.ffn_after_norm))};
       case ffn_stream_norm:
@@ -658,7 +660,11 @@ class PartsMaker {
   // `prefix` begins the modules' names within the layer.
   [[nodiscard]] Parts gate_up(const FeedForwardConfig& ffn, const std::string& prefix,
                               const std::vector<std::string>& modules) const {
-    if (modules.size() == 1) return {product(prefix + modules[0], ffn.up_dim(), config_.hidden)};
+    if (modules.size() == 1) {
+      const TensorPart all = product(prefix + modules[0], ffn.up_dim(), config_.hidden);
+      if (!modules_.up_first || !ffn.gated) return {all};
+      return {rows_of(all, ffn.size, ffn.size), rows_of(all, 0, ffn.size)};
+    }
     Parts parts;
     for (const std::string& module : modules) {
       parts.push_back(product(prefix + module, ffn.size, config_.hidden));

@@ -129,6 +129,7 @@ struct Modules {
   std::string ffn_norm = "post_attention_layernorm";
   /// The gate and up, or one that holds both in this order; up alone where there is no gate.
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
+  bool up_first = false;     ///< one that holds both has up's rows before the gate's
   bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
   std::string down = "mlp.down_proj";
   std::string xielu = "mlp.act_fn";
@@ -146,6 +147,7 @@ struct Modules {
   /// and up, or one that holds the gate's rows and then up's for each expert.
   std::vector<std::string> experts_gate_up = {};
   std::string experts_down = {};
+  std::string experts_sum_bias = {};    ///< a tensor's name
   bool experts_are_tensors = false;     ///< these are tensors' names, without ".weight"
   bool experts_are_transposed = false;  ///< [experts, columns, rows]
   std::vector<std::string> shared_gate_up = {"mlp.shared_expert.gate_proj",

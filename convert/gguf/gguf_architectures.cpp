@@ -440,6 +440,8 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"phi2", GgufPairs::halves, Activation::gelu_tanh, adjust_phi2},
     {"bert", GgufPairs::none, Activation::gelu, adjust_bert},
     {"nomic-bert", GgufPairs::halves, Activation::silu, adjust_nomic_bert},
+    {"nomic-bert-moe", GgufPairs::halves, Activation::gelu, adjust_nomic_bert},
+    {"neo-bert", GgufPairs::side_by_side, Activation::silu, adjust_neo_bert},
     {"jina-bert-v2", GgufPairs::none, Activation::gelu, adjust_jina_bert_v2},
     {"modern-bert", GgufPairs::halves, Activation::gelu, adjust_modern_bert},
     {"eurobert", GgufPairs::halves, Activation::silu, adjust_eurobert},

@@ -67,15 +67,17 @@ DenseConfig dense_of(const GgufSource& source, const std::string& module, Activa
           .norm = {}};
 }
 
+// Of what stands before a classifier's labels. DistilBERT has no architecture of its own.
+Activation head_activation(const GgufSource& source, const ModelConfig& config) {
+  if (source.architecture() == "modern-bert") return Activation::gelu;
+  const bool is_distilled = source.architecture() == "bert" && config.embedding.segments == 0;
+  return is_distilled ? Activation::relu : Activation::tanh;
+}
+
 // What a classifier's vectors go through before labels are scored.
 void add_head(const GgufSource& source, const ModelConfig& config, PoolingConfig& pooling,
               std::vector<DenseModules>& modules) {
-  const bool is_modern = source.architecture() == "modern-bert";
-  const bool is_distilled = config.embedding.segments == 0;  // DistilBERT
-  DenseConfig head = dense_of(source, kHead,
-                              is_modern      ? Activation::gelu
-                              : is_distilled ? Activation::relu
-                                             : Activation::tanh);
+  DenseConfig head = dense_of(source, kHead, head_activation(source, config));
   std::string norm;
   if (has_weight(source, "cls.norm")) {
     head.norm = config.output.norm;
@@ -192,6 +194,12 @@ void adjust_modern_bert(const GgufSource& source, GgufFamilyModel& model) {
     layer.name += ", first";  // the embedding's norm is before it
     layer.mixer_norms.before = {};
   });
+}
+
+// Queries, keys and values are as the checkpoint has them, head by head.
+void adjust_neo_bert(const GgufSource&, GgufFamilyModel& model) {
+  make_encoder(model);
+  model.modules.joined_qkv = JoinedQkv::by_kv_head;
 }
 
 void adjust_eurobert(const GgufSource&, GgufFamilyModel& model) { make_encoder(model); }

@@ -12,6 +12,7 @@ void adjust_nomic_bert(const GgufSource& source, GgufFamilyModel& model);
 void adjust_jina_bert_v2(const GgufSource& source, GgufFamilyModel& model);
 void adjust_modern_bert(const GgufSource& source, GgufFamilyModel& model);
 /// Llama whose tokens see each other.
+void adjust_neo_bert(const GgufSource& source, GgufFamilyModel& model);
 void adjust_eurobert(const GgufSource& source, GgufFamilyModel& model);
 /// Gemma 3 whose tokens see each other.
 void adjust_gemma_embedding(const GgufSource& source, GgufFamilyModel& model);

@@ -62,6 +62,8 @@ Modules gguf_modules(const GgufSource& source) {
   modules.shared_gate = "ffn_gate_inp_shexp";
   modules.ffn_after_norm = "post_ffw_norm";
   modules.output_norm = "output_norm";
+  const auto* of_encoder = source.weights().find("enc.output_norm.weight");
+  if (of_encoder != nullptr) modules.output_norm = "enc.output_norm";
   modules.output = "output";
   modules.unused = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"};
   return modules;

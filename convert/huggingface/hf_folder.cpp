@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/adapters/task_adapters.h"
 #include "convert/families/family.h"
 #include "convert/families/predictors.h"
 #include "convert/huggingface/answers_from_hf.h"
@@ -199,6 +200,17 @@ void forbid_by_bias(std::vector<int32_t> tokens, SourceModel& model) {
   keep_until(model.config.vocab);
 }
 
+// With a task's instruction, in place of the checkpoint's default prompt.
+void begin_texts_with(const std::string& instruction, const fs::path& folder, ModelConfig& model) {
+  if (instruction.empty()) return;
+  if (!model.pooling || model.pooling->scores) {
+    throw Error(folder.string() +
+                ": --task: its instruction stands before texts that become vectors, but "
+                "modules.json, which says how these are made, is missing");
+  }
+  model.pooling->prompt = instruction;
+}
+
 // A tied matrix may be stored under either name, or both; as Transformers, two that differ are not
 // one matrix, whatever config.json says.
 void find_tied_matrix(FamilyModel& family, Checkpoint& weights) {
@@ -293,7 +305,7 @@ json sampling_from_hf(const json& generation_config, std::string_view where) {
 }
 
 SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>& tokenizer,
-                           std::span<const fs::path> adapter_folders) {
+                           std::span<const fs::path> adapter_folders, std::string_view task) {
   const fs::path config_path = folder / "config.json";
   if (!fs::exists(config_path)) {
     throw Error(folder.string() +
@@ -304,6 +316,10 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   const json config = text_config(whole_config);
   // As texts: a NaN equals nothing.
   const bool is_part = config.dump() != whole_config.dump();
+  if (is_part && is_classifier(JsonView(whole_config, config_path.string()))) {
+    throw Error(config_path.string() +
+                ": classifiers that are part of a multimodal model are not supported");
+  }
   const std::string where = config_path.string() + (is_part ? ": text_config" : "");
   const json generation_config = files.read_json(folder / "generation_config.json");
   const json tokenizer_config = files.read_json(folder / "tokenizer_config.json");
@@ -313,6 +329,7 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   std::vector<LeftOut> left_out;
   if (is_part) left_out = keep_text_tensors(weights);
   rename_old_norms(weights);
+  MergedTask of_task = merge_task(JsonView(config, where), task, weights);
   const size_t own_files = weights.files().size();
   std::vector<Adapter> adapters;
   for (const fs::path& path : adapter_folders) adapters.emplace_back(path, weights, files);
@@ -338,6 +355,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
   });
   find_embedding(family, weights);
   read_sentence_modules(folder, files, family, weights);
+  begin_texts_with(of_task.instruction, folder, family.config);
+  if (of_task.adapter) merged.insert(merged.begin(), *std::move(of_task.adapter));
   find_tied_matrix(family, weights);
   SourceModel model{
       .family = family.name,

@@ -33,10 +33,12 @@ TokenizerConfig tokenizer_config_from_hf(const nlohmann::json& config,
 nlohmann::json sampling_from_hf(const nlohmann::json& generation_config, std::string_view where);
 
 /// Opens a folder with config.json, safetensors and, unless `tokenizer` names another, a tokenizer.
-/// Its weights are read as the adapters in these folders change them, one after the other. Throws
-/// Error, naming the file, when one is missing, unsound or not supported.
+/// Its weights are read as its own adapter for the task changes them (merge_task()), and then those
+/// in these folders, one after the other. Throws Error, naming the file, when one is missing,
+/// unsound or not supported.
 SourceModel open_hf_folder(const std::filesystem::path& folder,
                            const std::optional<std::filesystem::path>& tokenizer,
-                           std::span<const std::filesystem::path> adapter_folders = {});
+                           std::span<const std::filesystem::path> adapter_folders = {},
+                           std::string_view task = {});
 
 }  // namespace faststream::convert

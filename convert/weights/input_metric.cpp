@@ -49,18 +49,23 @@ std::vector<double> moments_of_block(const InputMoments& moments, int64_t first,
   return h;
 }
 
-// M, upper triangular, with M Mᵀ = H + what is added, in place of H's upper triangle.
-void factorize(std::vector<double>& h, size_t n, double part) {
+// Adds `part` of the diagonal's mean to it, and returns what was added.
+double damp(std::vector<double>& h, size_t n, double part) {
   double mean = 0;
   for (size_t i = 0; i < n; ++i) mean += h[i * n + i] / static_cast<double>(n);
   // Inputs that are always 0: any weights would do.
   const double added = mean > 0 && std::isfinite(mean) ? part * mean : 1;
   for (size_t i = 0; i < n; ++i) h[i * n + i] += added;
+  return added;
+}
+
+// M, upper triangular, with M Mᵀ = H, in place of H's upper triangle. `least`: of H's eigenvalues.
+void factorize(std::vector<double>& h, size_t n, double least) {
   for (size_t j = n; j-- > 0;) {
     double* row_j = &h[j * n];
     double rest = row_j[j];
     for (size_t k = j + 1; k < n; ++k) rest -= row_j[k] * row_j[k];
-    row_j[j] = std::sqrt(std::max(rest, added / 2));  // but for rounding at least `added`
+    row_j[j] = std::sqrt(std::max(rest, least / 2));  // but for rounding at least `least`
     for (size_t i = 0; i < j; ++i) {
       double* row_i = &h[i * n];
       double sum = row_i[j];
@@ -102,14 +107,16 @@ InputMetric::InputMetric(const InputMoments& moments, std::span<const float> fac
   const auto columns = static_cast<int64_t>(moments.mean_squares.size());
   const int64_t most = block_columns(moments);
   for (int64_t first = 0; first < columns; first += most) {
-    blocks_.push_back({first, std::min(most, columns - first), {}, {}});
+    blocks_.push_back({first, std::min(most, columns - first), {}, {}, {}});
   }
   each(static_cast<int64_t>(blocks_.size()), [&](int64_t b) {
     Block& block = blocks_[static_cast<size_t>(b)];
     const auto n = static_cast<size_t>(block.size);
     std::vector<double> h =
         moments_of_block(moments, block.first, block.size, factors, head_dim, rotated);
-    factorize(h, n, damping(moments.count, block.size));
+    const double added = damp(h, n, damping(moments.count, block.size));
+    block.moments.assign(h.begin(), h.end());
+    factorize(h, n, added);
     const std::vector<double> u = inverse_of_upper(h, n);
     // Errors of blocks are compared by a row's scale alone, so that any unit of H would do.
     block.factor.assign(u.begin(), u.end());

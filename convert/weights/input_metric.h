@@ -36,6 +36,7 @@ class InputMetric {
     int64_t size = 0;
     std::vector<float> factor;      ///< [size, size]: U, as above; zeros below the diagonal
     std::vector<float> importance;  ///< [size]: 1 / U_ii²
+    std::vector<float> moments;     ///< [size, size]: H, whose inverse Uᵀ U is
   };
   [[nodiscard]] std::span<const Block> blocks() const { return blocks_; }
 

@@ -29,9 +29,9 @@ class InputMetric;
 
 /// INT4. Where nothing is known of what the row is multiplied with (a null metric), each group has
 /// of the levels that it can have (Int4Levels) those of the least squared error among some that
-/// hold its range or most of it, beside a scale of the least squares. Else the least that the
-/// product can lose (convert/weights/input_metric.h). The values are finite; `out` and `scales`
-/// have the bytes of support/weight_format.h. The errors are the weights' in both cases.
+/// hold its range or most of it, beside the best of some scales. Else what the product loses is as
+/// little as some searches find (convert/weights/input_metric.h). The values are finite; `out` and
+/// `scales` have the bytes of support/weight_format.h. The errors are the weights' in both cases.
 RowError quantize_row_int4(std::span<const float> row, const InputMetric* metric, std::byte* out,
                            std::byte* scales);
 

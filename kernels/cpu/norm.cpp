@@ -15,7 +15,8 @@ Kernels::Normalize CpuBackend::normalizer(NormKind kind) const {
 }
 
 void CpuBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) {
-  require_f32(x, x.rows, x.cols, "norm: x must be f32");
+  const Matrix rows = x.stride == 0 ? Matrix(x.data, x.dtype, 1, x.cols) : x;  // one, repeated
+  require_f32(rows, rows.rows, x.cols, "norm: x must be f32");
   require_f32(out, x.rows, x.cols, "norm: out must have x's shape");
   const Kernels::Normalize normalize = normalizer(norm.kind);
   NormTask task;

@@ -348,7 +348,8 @@ class ReferenceBackend final : public HostBackend {
   }
 
   void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override {
-    require_matrix(x, x.rows, x.cols, "norm: x is not a float matrix");
+    const Matrix rows = x.stride == 0 ? Matrix(x.data, x.dtype, 1, x.cols) : x;  // one, repeated
+    require_matrix(rows, rows.rows, x.cols, "norm: x is not a float matrix");
     require_matrix(out, x.rows, x.cols, "norm: out must have x's shape");
     require_norm(norm.kind, norm.weight);
     for (int64_t r = 0; r < x.rows; ++r) {

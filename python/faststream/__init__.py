@@ -106,14 +106,26 @@ def _request(settings: dict[str, Any], **members: Any) -> str:
     texts = [f"{json.dumps(name)}: {_json(name, value)}" for name, value in members.items()]
     for name, value in settings.items():
         if name not in SETTINGS:
-            raise TypeError(f"unknown setting {name!r}; see faststream.SETTINGS")
+            raise TypeError(f"unknown setting {name!r}{_meant(name)}; see faststream.SETTINGS")
         if name == "json_schema" and value is not None:
             value = {
                 "type": "json_schema",
                 "json_schema": {"name": "answer", "schema": _schema(value)},
             }
+        if name == "logit_bias" and isinstance(value, Mapping):
+            value = {
+                token if isinstance(token, str) else _whole("a token of logit_bias", token): bias
+                for token, bias in value.items()
+            }
         texts.append(f"{json.dumps(SETTINGS[name])}: {_json(name, value)}")
     return "{" + ", ".join(texts) + "}"
+
+
+def _meant(name: str) -> str:
+    import difflib
+
+    near = [_KEYWORDS[name]] if name in _KEYWORDS else difflib.get_close_matches(name, SETTINGS, 1)
+    return f", did you mean {near[0]!r}?" if near else ""
 
 
 def _json(name: str, value: Any) -> str:
@@ -201,9 +213,15 @@ def _prompts(given: Any) -> tuple[list[Any], bool]:
     if isinstance(given, (bytes, bytearray, dict)) or not isinstance(given, Iterable):
         raise _no_prompt(given)
     prompts = list(given)
-    if prompts and hasattr(prompts[0], "__index__"):
-        return [prompts], True
-    return prompts, False
+    return ([prompts], True) if prompts and _is_token(prompts[0]) else (prompts, False)
+
+
+def _is_token(given: Any) -> bool:
+    try:
+        operator.index(given)
+    except TypeError:  # rows of an array have __index__, too
+        return False
+    return True
 
 
 def _text_or_tokens(prompt: Any) -> str | list[int]:

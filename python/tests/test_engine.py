@@ -395,6 +395,22 @@ def test_settings_that_json_cannot_have_are_refused_by_name(engine):
             engine.generate(wrong)
 
 
+def test_settings_of_other_programs_names_are_told_ours(engine):
+    for name, ours in (("max_tokens", "tokens"), ("temperature", "temp"), ("top_kk", "top_k")):
+        with pytest.raises(TypeError, match=f"unknown setting '{name}', did you mean '{ours}'"):
+            engine.generate("x", **{name: 1})
+    with pytest.raises(TypeError, match="unknown setting 'zzz'; see"):
+        engine.generate("x", zzz=1)
+
+
+def test_tokens_and_their_biases_may_be_numpys(engine):
+    tokens = np.array([[5, 6, 7], [8, 9, 10]])
+    done = engine.generate(tokens, tokens=4, temp=0)
+    assert [d.tokens for d in done] == [d.tokens for d in engine.generate(tokens.tolist(), tokens=4, temp=0)]
+    biased = engine.generate("x", tokens=2, logit_bias={np.int64(7): np.float32(100)})
+    assert biased.tokens == [7, 7]
+
+
 def test_engines_say_what_their_arguments_may_be():
     for wrong, says in (
         ({"threads": -1}, "^threads -1: give 1 to 1024"), ({"threads": 2**40}, "^threads .* out of range"),

@@ -33,7 +33,7 @@ _faststream_options() {
         --chat-template"
       ;;
     faststream-convert)
-      echo "-h --help --version -o --output --dtype --keep --keep-output --lora --adapter-for --no-mtp --eagle --activation-bits
+      echo "-h --help --version -o --output --dtype --keep --keep-output --lora --adapter-for --task --no-mtp --eagle --activation-bits
         --calibrate --imatrix --tokenizer --pooling --normalize --device
         --force -q --quiet -t --threads --check --show --verify"
       ;;

@@ -530,7 +530,8 @@ class Backend {
   /// segments[segments].
   virtual void embed(const BatchView& batch, const Embedding& embedding, const Matrix& out) = 0;
 
-  /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x.
+  /// out [rows, n] (act or f32) = or += norm of each row of x [rows, n] (act or f32); out may be x,
+  /// and x one row, repeated.
   virtual void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) = 0;
   /// x [rows, n] f32 = norm of each row of x, and copy [rows, n] act the same.
   virtual void norm_stream(const Matrix& x, const Norm& norm, const Matrix& copy) {

@@ -17,12 +17,19 @@ struct Matrix {
   DType dtype = DType::f32;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;  ///< elements from a row to the next; at least cols
+  int64_t stride = 0;  ///< elements from a row to the next; at least cols, but see repeated()
 
   Matrix() = default;
   /// Rows without gaps.
   Matrix(void* memory, DType type, int64_t n_rows, int64_t n_cols)
       : data(memory), dtype(type), rows(n_rows), cols(n_cols), stride(n_cols) {}
+
+  /// `n_rows` times the same row [n_cols] of f32, to be read by Backend::norm() alone: stride 0.
+  static Matrix repeated(const float* row, int64_t n_rows, int64_t n_cols) {
+    Matrix rows(const_cast<float*>(row), DType::f32, n_rows, n_cols);
+    rows.stride = 0;
+    return rows;
+  }
 
   /// Columns [first, first + count), the same rows.
   [[nodiscard]] Matrix columns(int64_t first, int64_t count) const {

@@ -361,7 +361,7 @@ void check_room_of_weights(const ModelFile& file, const Backend& backend) {
   if (bytes <= free) return;
   throw Error("the weights of " + file.name() + " take " + format_bytes(bytes) +
               " of memory, of which " + format_bytes(free) +
-              " are free; give a smaller --shape or --dtype int8");
+              " are free; give a smaller --shape or a --dtype of fewer bits");
 }
 
 std::string weights_text(const ModelConfig& config) {

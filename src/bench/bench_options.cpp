@@ -80,13 +80,14 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
                     ->type_name("NAME");
   auto* model = app.add_option("-m,--model", options.models,
                                "A model file instead; with --quality a checkpoint, or several "
-                               "files,\neach after an -m")
+                               "files, each after an -m")
                     ->type_name("FILE")
                     ->allow_extra_args(false)
                     ->excludes(shape);
   std::vector<std::string> formats;
   for (const WeightFormat format : kWeightFormats) formats.emplace_back(format_name(format));
   app.add_option("--dtype", options.dtype, "Weights of the shape")
+      ->type_name("TYPE")
       ->check(CLI::IsMember(formats))
       ->excludes(model)
       ->capture_default_str();
@@ -95,32 +96,35 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->check(CLI::IsMember({"int8", "fp8"}));
   app.add_option("--device", options.device,
                  "auto, cpu, cuda or cuda:N; or several, cuda:0,1, that run the model together")
+      ->type_name("DEVICE")
       ->capture_default_str();
-  app.add_option(
-         "--pipeline", options.stages,
-         "The model's layers in so many parts, one after the other, each on as many of the\n"
-         "devices, or of the processes that mpirun has started")
+  app.add_option("--pipeline", options.stages,
+                 "The model's layers in so many parts, one after the other, each on as many of the "
+                 "devices, or of the processes that mpirun has started")
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->capture_default_str();
   app.add_option("-t,--threads", options.threads, "CPU threads [all]")
+      ->type_name("N")
       ->check(whole_number(1, 1024));
   app.add_option("--prompt", options.prompt,
-                 "Tokens of the prompts to measure, separated by commas;\nwith --requests one N or "
+                 "Tokens of the prompts to measure, separated by commas; with --requests one N or "
                  "range A:B")
       ->type_name("N")
       ->delimiter(',')
       ->check(lengths())
       ->capture_default_str();
   auto* sequences = app.add_option("--sequences", options.sequences,
-                                   "Numbers of sequences that generate together, separated by\n"
+                                   "Numbers of sequences that generate together, separated by "
                                    "commas")
+                        ->type_name("N")
                         ->delimiter(',')
                         ->check(whole_number(1, 4096))
                         ->capture_default_str();
   auto* depth = app.add_option("--depth", options.depth,
-                               "Tokens that sequences have before they generate, separated by\n"
+                               "Tokens that sequences have before they generate, separated by "
                                "commas")
+                    ->type_name("N")
                     ->delimiter(',')
                     ->check(whole_number(1, kMostTokens))
                     ->capture_default_str();
@@ -130,6 +134,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->check(lengths())
       ->capture_default_str();
   auto* repeat = app.add_option("--repeat", options.repeat, "Runs of which the median is shown")
+                     ->type_name("N")
                      ->check(whole_number(1, 1000))
                      ->capture_default_str();
   auto* profile =
@@ -137,24 +142,28 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
   app.add_flag("--json", options.json, "Print one JSON object a line");
   auto* requests = app.add_option("--requests", options.requests,
                                   "Measure so many requests through the scheduler instead")
+                       ->type_name("N")
                        ->check(whole_number(1, 10'000'000));
   for (auto* other : {sequences, depth, repeat}) requests->excludes(other);
   requests->excludes(profile);
   app.add_option("--rate", options.rate,
                  "Requests that come in a second, at random times [at once]")
+      ->type_name("X")
       ->check(requests_a_second())
       ->needs(requests);
   app.add_option("--slots", options.slots, "Requests that run at once [chosen]")
+      ->type_name("N")
       ->check(whole_number(1, kMaxSlots))
       ->needs(requests);
   app.add_option("--chunk", options.chunk, "Prompt tokens of a step beside running ones [chosen]")
+      ->type_name("N")
       ->check(whole_number(kMinChunk, kMostTokens))
       ->needs(requests);
   auto* quality =
       app.add_option("--quality", options.quality,
-                     "Measure what types of weights cost instead: a table of sizes, perplexity,\n"
+                     "Measure what types of weights cost instead: a table of sizes, perplexity, "
                      "KL divergence and speed over this text, of a checkpoint converted to each, "
-                     "or\nof model files")
+                     "or of model files")
           ->check(named_file())
           ->needs(model)
           ->type_name("TEXT");
@@ -163,7 +172,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
     quality->excludes(app.get_option(other));
   }
   app.add_option("--recipe", options.recipes,
-                 "Of the checkpoint this alone: a type and options of faststream-convert, as in\n"
+                 "Of the checkpoint this alone: a type and options of faststream-convert, as in "
                  "\"int8 --keep-output\"; may be given several times")
       ->check(some_text())
       ->allow_extra_args(false)
@@ -175,6 +184,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->type_name("FILE");
   app.add_option("-c,--context", options.context,
                  "Tokens of the windows that the text is cut into [512]")
+      ->type_name("N")
       ->check(whole_number<int64_t>(3))
       ->needs(quality);
   app.footer(R"(

@@ -35,7 +35,7 @@ std::vector<std::string> devices_of_replicas(const EngineOptions& options) {
   if (names.size() % count != 0) {
     throw UsageError("--replicas " + std::to_string(count) + " --device " + options.device +
                      ": each replica has as many devices; name " + std::to_string(count) +
-                     ", or a multiple, such as cuda:0,1");
+                     ", or a multiple, such as cuda:0,1, or cpu, whose threads they share");
   }
   std::vector<std::string> devices(count);
   for (size_t i = 0; i < names.size(); ++i) {

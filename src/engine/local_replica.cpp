@@ -353,7 +353,7 @@ LocalReplica::Inbox LocalReplica::take_inbox() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] {
     return inbox_.stopping || !inbox_.submitted.empty() || !inbox_.cancelled.empty() ||
-           !inbox_.scorings.empty() || !failed_.empty() || !scheduler_.idle();
+           !inbox_.scorings.empty() || !scorings_.empty() || !failed_.empty() || !scheduler_.idle();
   });
   Inbox taken{.stopping = inbox_.stopping};
   taken.submitted.swap(inbox_.submitted);

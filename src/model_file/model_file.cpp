@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 
@@ -21,6 +23,8 @@ namespace {
 using layout::Head;
 using layout::TableEntry;
 
+constexpr const char* kHowToMake = "make one from a checkpoint with faststream-convert";
+
 // Reads the metadata of one file; every step relies on the checks of those before it.
 class MetadataReader {
  public:
@@ -30,7 +34,7 @@ class MetadataReader {
   void read_head() {
     if (file_.size() < sizeof layout::kMagic ||
         std::memcmp(file_.data(), layout::kMagic.data(), sizeof layout::kMagic) != 0) {
-      fail("is not a FastStream model file; make one from a checkpoint with faststream-convert");
+      fail(std::string("is not a FastStream model file; ") + kHowToMake);
     }
     if (file_.size() < sizeof head_) fail_truncated();
     std::memcpy(&head_, file_.data(), sizeof head_);
@@ -170,6 +174,10 @@ ModelFile::~ModelFile() = default;
 ModelFile ModelFile::open(const std::filesystem::path& path) {
   auto impl = std::make_unique<Impl>();
   impl->name = path.string();
+  std::error_code unknown;  // opening says what is wrong
+  if (std::filesystem::is_directory(path, unknown)) {
+    throw Error(impl->name + ": is a folder, where a model file is needed; " + kHowToMake);
+  }
   impl->mapping.emplace(path);
   impl->bytes = impl->mapping->bytes();
   impl->read();

@@ -42,6 +42,7 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
                  "auto (a GPU if there is one with room for the model), cpu, cuda or cuda:N; or "
                  "several, cuda:0,1, that run the model together")
       ->group(kDeviceGroup)
+      ->type_name("DEVICE")
       ->capture_default_str();
   const auto use_gpus = [&engine](const int& n) {
     engine.device = "cuda:0";
@@ -54,15 +55,15 @@ void add_device_options(CLI::App& app, EngineOptions& engine) {
       ->check(whole_number(1, kMostRanks))
       ->excludes("--device");
   app.add_option("--replicas", engine.replicas,
-                 "So many of the model side by side, each with its part of the devices, or of the "
-                 "processes that mpirun has started, and of the requests")
+                 "So many of the model side by side, each with its part of the devices (of "
+                 "faststream-run also the processes that mpirun has started) and of the requests")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))
       ->capture_default_str();
   app.add_option("--pipeline", engine.stages,
                  "The model's layers in so many parts, one after the other, each on as many of the "
-                 "devices, or of the processes that mpirun has started")
+                 "devices (of faststream-run also the processes that mpirun has started)")
       ->group(kDeviceGroup)
       ->type_name("N")
       ->check(whole_number(1, kMostRanks))

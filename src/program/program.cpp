@@ -6,13 +6,17 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
+#include <memory>
 #include <new>
+#include <span>
 #include <sstream>
 #include <system_error>
 
 #include "program/bus_error.h"
+#include "program/help_formatter.h"
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "program/usage_sentence.h"
@@ -70,13 +74,16 @@ int run_program(const std::string& name, int argc, const char* const* argv,
   report_bus_errors(name);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is an error of write(), as a full disk is
   CLI::App app("", name);
+  app.formatter(std::make_shared<HelpFormatter>());
   add_options(app);
   try {
     parse_and_run(app, argc, argv, command);
     flush_output();
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    return fail(name, usage_sentence(app, error) + " (see " + name + " --help)", kExitUsage);
+    const std::span arguments(argv + std::min(argc, 1), argv + argc);
+    return fail(name, usage_sentence(app, error, arguments) + " (see " + name + " --help)",
+                kExitUsage);
   } catch (const UsageError& error) {
     return fail(name, error.what(), kExitUsage);
   } catch (const Interrupted&) {

@@ -1,6 +1,7 @@
 // What is wrong with a command line, in words of ours.
 #pragma once
 
+#include <span>
 #include <string>
 
 namespace CLI {
@@ -10,8 +11,9 @@ class ParseError;
 
 namespace faststream {
 
-/// A sentence, without a full stop, for an error of app.parse(). What is no option comes first, as
-/// then all else may be wrong because of it.
-std::string usage_sentence(const CLI::App& app, const CLI::ParseError& error);
+/// A sentence, without a full stop, for an error of app.parse() of `arguments`, the program's name
+/// not among them. What is no option comes first, as then all else may be wrong because of it.
+std::string usage_sentence(const CLI::App& app, const CLI::ParseError& error,
+                           std::span<const char* const> arguments);
 
 }  // namespace faststream

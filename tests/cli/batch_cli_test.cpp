@@ -2,9 +2,12 @@
 
 #include <sys/resource.h>
 
+#include <chrono>
 #include <string_view>
+#include <thread>
 
 #include "batch_program.h"
+#include "pseudo_terminal.h"
 
 namespace faststream {
 namespace {
@@ -110,6 +113,16 @@ TEST(Batch, ReadsPromptsFromStandardInput) {
   EXPECT_EQ(all[1].at("id"), 4);
   EXPECT_EQ(all[2].at("id"), 5);
   for (const json& record : all) EXPECT_TRUE(record.contains("text")) << record;
+}
+
+TEST(Batch, DrawsNoProgressBetweenResultsOnATerminal) {
+  PseudoTerminal terminal({"faststream-run", "-m", demo_model(), "--batch", "-", "-n", "3"});
+  ASSERT_TRUE(terminal.expect("device: "));
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // in which it would be drawn
+  terminal.send("the\r\x04");
+  EXPECT_TRUE(terminal.expect("\n{\"id\":1,"));
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_EQ(terminal.output().find("batch 0 lines"), std::string::npos) << terminal.output();
 }
 
 TEST(Batch, CanRepeatALineAloneByItsSeed) {

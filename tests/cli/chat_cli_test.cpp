@@ -11,6 +11,7 @@
 #include "pseudo_terminal.h"
 #include "run_program.h"
 #include "stories.h"
+#include "unit/support/set_variable.h"
 
 namespace faststream {
 namespace {
@@ -163,6 +164,15 @@ TEST(ChatScript, KeepsASession) {
   EXPECT_TRUE(contains(damaged.err, file)) << damaged.err;
   EXPECT_EQ(read_file(file), "{}");
   EXPECT_EQ(script("", {"--session", (scratch_folder() / "no" / "s.json").string()}).exit_code, 1);
+}
+
+TEST(ChatScript, KnowsTheUsersOwnFolder) {
+  const std::filesystem::path home = scratch_folder() / "home";
+  std::filesystem::create_directories(home);
+  const SetVariable variable("HOME", home);
+  const ProgramResult result = script("My name is Tom.\n/save! ~/talk.json\n/load ~/talk.json\n");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(home / "talk.json"));
 }
 
 TEST(ChatScript, BeginsASessionInAnEmptyFile) {
@@ -680,6 +690,14 @@ TEST_F(ChatOnTerminal, EditsUtf8) {
   ASSERT_TRUE(terminal.expect("saved"));
   const nlohmann::json messages = nlohmann::json::parse(read_file(file)).at("messages");
   EXPECT_EQ(messages.at(0).at("content"), "Grüße.");
+}
+
+TEST_F(ChatOnTerminal, TakesAReturnAfterAByteThatIsNoCharacter) {
+  PseudoTerminal terminal = start();
+  ASSERT_TRUE(terminal.expect_prompt());
+  terminal.send("/no\xC3\r");  // the beginning of a character alone
+  ASSERT_TRUE(terminal.expect("is no command"));
+  ASSERT_TRUE(terminal.expect_prompt());
 }
 
 }  // namespace

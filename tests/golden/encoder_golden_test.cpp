@@ -63,6 +63,14 @@ void say_pooling(const std::string& name, convert::ConvertOptions& options) {
   }
 }
 
+// Of a checkpoint with adapters for several.
+std::string task_of(const std::string& name) {
+  for (const auto& variant : manifest().at("variants")) {
+    if (variant.at("name") == name) return variant.value("task", "");
+  }
+  return "";
+}
+
 convert::ConvertOptions encoder_file(const std::string& variant,
                                      WeightFormat format = WeightFormat::f32) {
   convert::ConvertOptions options;
@@ -70,6 +78,8 @@ convert::ConvertOptions encoder_file(const std::string& variant,
   if (is_gguf(variant)) {
     options.checkpoint = golden_root() / "gguf_encoders" / (name_of(variant) + ".gguf");
     say_pooling(name_of(variant), options);
+  } else {
+    options.task = task_of(variant);
   }
   options.format = format;
   return options;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes the encoders' golden checkpoints: small random models, and what Transformers computes (jina_bert.py for one).
+"""Makes the encoders' golden checkpoints: small random models, and what Transformers computes, or for
+classes that it has not jina_bert.py, nomic_bert_moe.py and neobert.py.
 
     python3 tests/golden/make_encoders.py [NAME...]    (writes beside itself, in encoders/)
 
@@ -21,6 +22,7 @@ import inspect
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy
@@ -32,7 +34,10 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+import as_released
 import jina_bert  # noqa: F401  (registers its classes)
+import neobert
+import nomic_bert_moe
 
 ENCODERS = Path(__file__).resolve().parent / "encoders"
 WORDS = ("a the cat dog sat on mat red big small house tree ran fast slow and then home is was it he she they saw "
@@ -73,11 +78,21 @@ def last_token():
     return tokenizer
 
 
+def last_token_of_pairs():
+    tokenizer = word_piece()
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]",
+                                                             special_tokens=[("[SEP]", 3)])
+    return tokenizer
+
+
 # As released, and with all that there could be.
 EUROBERT = {"num_key_value_heads": 1, "pad_token_id": 3, "mask_token_id": 4,
             "rope_parameters": {"rope_type": "default", "rope_theta": 250000.0}}
 EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bias": True, "mlp_bias": True}
 
+ULTRABERT = {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6, "prediction_head_size": 20,
+             "rms_norm_eps": 1e-3}
+GTE = {"num_attention_heads": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-3, "pad_token_id": 1}
 JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
 
 VARIANTS = {
@@ -136,6 +151,37 @@ VARIANTS = {
     "jina_embeddings_v3_rank": dict(family="jina_embeddings_v3", config={**JINA_V3, "num_labels": 1}, rank=True,
                                     tokenizer=lambda: word_piece(True), saved={"save_original_format": False}),
     "eurobert_late": dict(family="eurobert", rank=True, config={**EUROBERT_FULL, "classifier_pooling": "late", "num_labels": 2}),
+    "nomic_bert_moe": dict(config={}, pooling=MEAN, normalize=True, of_class=nomic_bert_moe.NomicBertModel),
+    # As a GGUF file has it.
+    "nomic_bert_moe_unbiased": dict(config={"n_layer": 2}, pooling=MEAN, normalize=True, zero=["experts.bias"],
+                                    of_class=nomic_bert_moe.NomicBertModel),
+    "neobert": dict(config={}, pooling={"pooling_mode_cls_token": True}, of_class=neobert.NeoBERTLMHead),
+    "neobert_rank": dict(config={"num_labels": 3, "num_hidden_layers": 2}, rank=True,
+                         of_class=neobert.NeoBERTForSequenceClassification),
+    "gte": dict(config=GTE, pooling={"pooling_mode_cls_token": True}, normalize=True),
+    "gte_rank": dict(family="gte", config={**GTE, "num_labels": 1, "type_vocab_size": 0}, rank=True,
+                     saved={"save_original_format": False}),
+    "gte_released": dict(family="gte", pooling={"pooling_mode_cls_token": True}, released=as_released.gte, config={
+        **GTE, "rope_parameters": {"rope_type": "linear", "rope_theta": 4000.0, "factor": 8 ** (2 / 18)}}),
+    "jina_embeddings_v3_task": dict(family="jina_embeddings_v3", config=JINA_V3, pooling=MEAN, normalize=True,
+                                    tokenizer=lambda: word_piece(True), released=as_released.jina_with_tasks,
+                                    task="retrieval.query", prompt="the question is: "),
+    "xlm_roberta_flash_rank": dict(family="xlm-roberta", rank=True, tokenizer=lambda: word_piece(True),
+                                   released=as_released.flash_roberta,
+                                   config={"type_vocab_size": 1, "pad_token_id": 1, "num_labels": 1}),
+    "nomic_bert_rank": dict(family="nomic_bert", rank=True,
+                            config={"type_vocab_size": 2, "num_attention_heads": 2, "num_labels": 2}),
+    "qwen3_rank": dict(family="qwen3", config={"head_dim": 16, "num_key_value_heads": 1, "num_labels": 1, "num_hidden_layers": 2},
+                       rank=True, tokenizer=last_token_of_pairs),
+    "gpt2_rank": dict(family="gpt2", rank=True, tokenizer=last_token_of_pairs, config={
+        "n_embd": 36, "n_head": 3, "n_layer": 2, "n_positions": 80, "num_labels": 3, "pad_token_id": 0, "eos_token_id": 3}),
+    "electra": dict(config={"embedding_size": 36, "type_vocab_size": 2}, pooling=MEAN, of_class="ElectraForPreTraining"),
+    "electra_rank": dict(family="electra", config={"embedding_size": 36, "type_vocab_size": 2, "num_labels": 1}, rank=True),
+    "data2vec_text_rank": dict(family="data2vec-text", rank=True, tokenizer=lambda: word_piece(True),
+                               config={"type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2}),
+    "ernie_rank": dict(family="ernie", rank=True, config={"type_vocab_size": 3, "use_task_id": True, "num_labels": 1}),
+    "ultrabert": dict(config={**ULTRABERT, "num_hidden_layers": 4}, pooling=MEAN, of_class="UltrabertForMaskedLM"),
+    "ultrabert_rank": dict(family="ultrabert", rank=True, config={**ULTRABERT, "classifier_pooling": "mean", "num_labels": 1}),
 }
 
 
@@ -204,25 +250,35 @@ def make(name, variant, seed):
     generator = torch.Generator().manual_seed(seed)
     tokenizer = variant.get("tokenizer", word_piece)()
     family, rank = variant.get("family", name), variant.get("rank", False)
-    known = vars(type(AutoConfig.for_model(family)))["__dataclass_fields__"]
-    base = {key: value for key, value in BASE.items() if key in known}
-    config = AutoConfig.for_model(family, **{**base, "vocab_size": tokenizer.get_vocab_size(), **variant["config"]})
-    of_class = AutoModelForSequenceClassification if rank else AutoModel
-    if "of_class" in variant:
-        of_class = getattr(transformers, variant["of_class"])
+    of_class = variant.get("of_class", AutoModelForSequenceClassification if rank else AutoModel)
+    if isinstance(of_class, str):
+        of_class = getattr(transformers, of_class)
+    sizes = {"vocab_size": tokenizer.get_vocab_size(), **variant["config"]}
+    if "of_class" in variant and not of_class.__module__.startswith("transformers."):
+        config = of_class.config_class(**sizes)
+    else:
+        known = vars(type(AutoConfig.for_model(family)))["__dataclass_fields__"]
+        config = AutoConfig.for_model(family, **{key: value for key, value in BASE.items() if key in known} | sizes)
     model = of_class(config) if "of_class" in variant else of_class.from_config(config)
     randomize(model, generator)
+    for parameter, weight in model.named_parameters():
+        if parameter.endswith(tuple(variant.get("zero", []))):
+            weight.data.zero_()
     model.to(torch.bfloat16).save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
     write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer" if has_segments else
                                              "PreTrainedTokenizerFast", "model_max_length": 1000})
-    model = of_class.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with tempfile.TemporaryDirectory() as expected:
+        plain = folder
+        if "released" in variant:
+            plain = variant["released"](folder, Path(expected), generator, variant)
+        model = of_class.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
     layers = [] if rank else write_modules(folder, variant, config.hidden_size, generator)
 
     lengths, ids, hidden, vectors = [], [], [], []
     for text in PAIRED if rank else TEXTS:
-        encoding = tokenizer.encode(QUERY, text) if rank else tokenizer.encode(text)
+        encoding = tokenizer.encode(QUERY, text) if rank else tokenizer.encode(variant.get("prompt", "") + text)
         tokens, types = encoding.ids, encoding.type_ids
         if (limit := variant.get("max_tokens")) and len(tokens) > limit:
             tokens, types = tokens[: limit - 1] + tokens[-1:], types[:limit]
@@ -253,7 +309,8 @@ def make(name, variant, seed):
     torch.stack(vectors).numpy().astype("<f4").tofile(folder / "vectors.f32")
     print(f"{name:20} {sum(f.stat().st_size for f in folder.rglob('*') if f.is_file()):7} bytes, "
           f"{len(ids)} tokens, largest state {torch.cat(hidden).abs().max():.2f}")
-    return {"name": name, "rank": rank, "hidden": config.hidden_size, "texts": len(lengths)}
+    task = {"task": variant["task"]} if "task" in variant else {}
+    return {"name": name, "rank": rank, "hidden": config.hidden_size, "texts": len(lengths), **task}
 
 
 def main():

@@ -41,13 +41,14 @@ STORED = [
 ]
 # "gguf_encoders"; of some the metadata cannot say how vectors are made.
 ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
-            "modernbert_rank", "eurobert", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder"]
+            "modernbert_rank", "eurobert", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder",
+            "nomic_bert_moe_unbiased", "neobert", "neobert_rank"]
 # "gguf_seq2seq": their distances have the one length that metadata do not say.
 SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
 # Whose config.json Transformers would complete, or whose names it would change.
-AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid"}
+AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid", "nomic_bert_moe_unbiased"}
 
 
 def permuted(weight, heads):
@@ -132,6 +133,7 @@ CHANGES = {
     "bailing_hybrid": use_names_of_ling,
     "deepseek_ocr2": use_names_of_ocr,
     "nomic_bert": use_names_of_nomic,
+    "nomic_bert_moe_unbiased": lambda config: config.update(n_positions=2048),  # which the converter looks for
     "modernbert": use_names_of_modernbert,
     "modernbert_rank": use_names_of_modernbert,
     "granitemoehybrid": use_older_names_of_layers,

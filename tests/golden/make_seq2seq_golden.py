@@ -78,6 +78,7 @@ MODELS = {
     "umt5": ("umt5", T5 | dict(feed_forward_proj="gated-gelu"), {}),
     "t5gemma": ("t5gemma", dict(encoder=GEMMA | dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3), decoder=GEMMA,
                                 vocab_size=VOCAB, pad_token_id=PAD, eos_token_id=EOS), {}),
+    "blenderbot": ("blenderbot", BART | dict(decoder_start_token_id=1, scale_embedding=True), {}),
 }
 
 

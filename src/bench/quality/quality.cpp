@@ -129,21 +129,14 @@ std::unique_ptr<LoadedModel> load(const fs::path& path, const std::string& name,
   return std::make_unique<LoadedModel>(path, engine, kPerplexityStepTokens);
 }
 
-// Converted and loaded; the file is gone then, whatever ends this process.
+// Converted and loaded; the file and its folder are gone then, whatever ends this process.
 std::unique_ptr<LoadedModel> make(const Recipe& recipe, const std::string& checkpoint,
-                                  const fs::path& file, const BenchOptions& options) {
+                                  const BenchOptions& options) {
   ConvertOptions conversion = conversion_of(parse(recipe), checkpoint, options);
-  conversion.output = file;
+  const WorkFolder folder;
+  conversion.output = folder.path() / "model.bin";
   convert::convert_checkpoint(conversion);
-  std::unique_ptr<LoadedModel> model;
-  try {
-    model = load(file, checkpoint, options);
-  } catch (...) {
-    fs::remove(file);
-    throw;
-  }
-  fs::remove(file);
-  return model;
+  return load(conversion.output, checkpoint, options);
 }
 
 // One sequence generates, and nothing else runs.
@@ -234,10 +227,11 @@ class Table {
   size_t width_ = 7;
 };
 
-// A row for each of `names`, whose models load(name) gives.
+// A row for each of `names`, whose models load(name) gives. Returns how many failed.
 template <typename Load>
-void measure_all(const std::vector<std::string>& names, const Load& load, LoadedModel& reference,
-                 const std::string& text, const Table& table) {
+size_t measure_all(const std::vector<std::string>& names, const Load& load, LoadedModel& reference,
+                   const std::string& text, const Table& table) {
+  size_t n_failed = 0;
   for (const std::string& name : names) {
     try {
       const std::unique_ptr<LoadedModel> model = load(name);
@@ -248,8 +242,10 @@ void measure_all(const std::vector<std::string>& names, const Load& load, Loaded
       throw;
     } catch (const Error& error) {
       table.add_failure(name, error.what());
+      ++n_failed;
     }
   }
+  return n_failed;
 }
 
 }  // namespace
@@ -271,6 +267,10 @@ void quality_command(const BenchOptions& options) {
   // A reader that goes away must not end the process before its files are gone.
   std::signal(SIGPIPE, SIG_IGN);
   check(options);
+  for (const std::string& model : options.models) {
+    if (!fs::exists(model))
+      throw Error(model + ": there is no such file or folder; check the path");
+  }
   const bool are_files = std::ranges::all_of(options.models, is_model_file);
   if (!are_files && options.models.size() > 1) {
     throw UsageError("--quality: takes one checkpoint, or model files alone");
@@ -286,11 +286,9 @@ void quality_command(const BenchOptions& options) {
   for (const Recipe& recipe : options.recipes) check_recipe(recipe, options.models.front());
   const std::string text = read_some_text(options.quality, "--quality");
   const std::string& checkpoint = options.models.front();
-  const WorkFolder folder;
-  const fs::path file = folder.path() / "model.bin";
   const Recipe exact(format_name(WeightFormat::f32));
   const std::unique_ptr<LoadedModel> reference =
-      options.against.empty() ? make(exact, checkpoint, file, options)
+      options.against.empty() ? make(exact, checkpoint, options)
                               : load(options.against, options.against, options);
 
   std::vector<std::string> names = are_files ? options.models : options.recipes;
@@ -310,12 +308,16 @@ void quality_command(const BenchOptions& options) {
   }
   const Table table(report, options.json, all);
   table.add(name, measure(*reference, nullptr, text));
-  measure_all(
+  const size_t n_failed = measure_all(
       names,
       [&](const std::string& each) {
-        return are_files ? load(each, each, options) : make(each, checkpoint, file, options);
+        return are_files ? load(each, each, options) : make(each, checkpoint, options);
       },
       *reference, text, table);
+  if (n_failed > 0) {
+    throw Error("--quality: " + std::to_string(n_failed) + " of " + std::to_string(all.size()) +
+                " rows failed; the table says why");
+  }
 }
 
 }  // namespace faststream::bench

@@ -178,6 +178,7 @@ class BatchRun {
         engine_(engine),
         window_(
             std::make_shared<BatchWindow>(!options.unordered, window_limits(engine.info().slots))),
+        progress_(options.output.empty() && isatty(STDOUT_FILENO) == 1),
         submitters_(std::min(available_threads(), kMaxSubmitters),
                     [this](uint64_t line, Request request) { submit(line, std::move(request)); }) {
     if (!defaults_.sampling.seed) defaults_.sampling.seed = random_seed();

@@ -67,8 +67,10 @@ std::string batch_summary(const BatchCounts& counts, double seconds, bool interr
          " in " + decimal(seconds, 2) + " s, " + token_rate(counts, seconds);
 }
 
-BatchProgress::BatchProgress()
-    : on_terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), last_draw_(start_) {}
+BatchProgress::BatchProgress(bool shows_results)
+    : on_terminal_(!shows_results && isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
+      last_draw_(start_) {}
 
 void BatchProgress::erase() const {
   if (on_terminal_) erase_progress();

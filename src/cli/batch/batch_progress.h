@@ -24,10 +24,11 @@ std::string batch_progress(const BatchCounts& counts, double seconds);
 /// ..." when there was more to do.
 std::string batch_summary(const BatchCounts& counts, double seconds, bool interrupted);
 
-/// Draws batch_progress() on stderr where that is a terminal, in place.
+/// Draws batch_progress() on stderr where that is a terminal, in place, and results do not go to a
+/// terminal themselves, which would be between its lines.
 class BatchProgress {
  public:
-  BatchProgress();
+  explicit BatchProgress(bool shows_results);
 
   /// Whether it is time for the next draw(): at most ten a second.
   [[nodiscard]] bool due() const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <ranges>
 #include <utility>
@@ -21,6 +22,13 @@ void check_text(const std::string& text, const char* what) {
   if (!is_valid_utf8(text)) {
     throw UsageError(std::string(what) + " is not UTF-8 text; convert it, with iconv for example");
   }
+}
+
+// A name as a shell would take it: "~/" is the user's own folder.
+std::string with_home(const std::string& file) {
+  const char* home = std::getenv("HOME");
+  if (!file.starts_with("~/") || home == nullptr || *home == '\0') return file;
+  return home + file.substr(1);
 }
 
 std::string exchanges(size_t count) {
@@ -89,10 +97,9 @@ bool Chat::take(const ChatInput& input) {
     if (command->argument.empty() && !input.text.empty()) {
       throw UsageError(name + " takes nothing after it");
     }
-    if (command->argument == "FILE" && input.text.empty()) {
-      throw UsageError(name + " needs the name of a file");
-    }
-    (this->*command->handler)(input.text);
+    const bool takes_file = command->argument == "FILE";
+    if (takes_file && input.text.empty()) throw UsageError(name + " needs the name of a file");
+    (this->*command->handler)(takes_file ? with_home(input.text) : input.text);
     changes = command->changes;
   }
   if (changes) {

@@ -239,6 +239,9 @@ int TerminalLines::Impl::read_character(wchar_t& character) {
     bytes += byte;
     length = utf8_character(bytes);
   }
+  if (length == 0 && bytes.size() > 1) {  // the last byte, such as a return, may begin another
+    typed.insert(0, 1, bytes.back());
+  }
   character = static_cast<wchar_t>(
       code_point(length == 0 ? kReplacementCharacter : std::string_view(bytes)));
   return 1;

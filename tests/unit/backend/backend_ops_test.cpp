@@ -207,6 +207,28 @@ TEST_P(BackendOps, NormAddsItsResultsAndWorksInPlace) {
   }
 }
 
+TEST_P(BackendOps, NormAddsOneRowToAllRows) {
+  for (const int64_t rows : {1, 5}) {
+    for (const int64_t cols : {20, 777, 4096}) {
+      const HostTensor before = random_tensor(random_, DType::f32, rows, cols);
+      const HostTensor bias = random_tensor(random_, DType::f32, 1, cols);
+      for (const auto& backend : backends_) {
+        const DeviceTensor device_bias(*backend, bias);
+        const DeviceTensor out(*backend, before);
+        backend->norm(Matrix::repeated(static_cast<const float*>(device_bias.data()), rows, cols),
+                      {}, OutputMode::add, out.matrix());
+        const HostTensor sum = out.fetch();
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t c = 0; c < cols; ++c) {
+            ASSERT_EQ(sum.at(r, c), before.at(r, c) + bias.at(0, c))
+                << backend->description() << ' ' << r << ' ' << c;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_P(BackendOps, NormOfTheStreamIsNormAndACopy) {
   for (const DType type : activation_types()) {
     for (const NormKind kind : {NormKind::rms, NormKind::layer}) {

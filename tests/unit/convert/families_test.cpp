@@ -30,9 +30,9 @@ std::string error_with(const json& changes) {
 }
 
 TEST(Families, RefuseWhatTheyDoNotKnowByName) {
-  EXPECT_TRUE(says(error_with({{"model_type", "electra"}}), "\"electra\"", "README"));
-  EXPECT_TRUE(
-      says(error_with({{"architectures", {"ElectraModel"}}}), "\"ElectraModel\"", "README"));
+  EXPECT_TRUE(says(error_with({{"model_type", "albert"}}), "\"albert\"", "README"));
+  EXPECT_TRUE(says(error_with({{"architectures", {"AlbertModel"}}}), "\"AlbertModel\"", "README"));
+  EXPECT_TRUE(says(error_with({{"architectures", {"ElectraModel"}}}), "embedding_size"));
   EXPECT_TRUE(says(error_with({{"hidden_act", "tanh"}}), "\"tanh\""));
   EXPECT_TRUE(says(error_with({{"model_type", "qwen2"},
                                {"use_sliding_window", true},
@@ -294,7 +294,156 @@ TEST(Families, LetTokensOfEuroBertSeeEachOther) {
   EXPECT_TRUE(says(error_with(config), "\"EuroBertForTokenClassification\""));
 }
 
-TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
+TEST(Families, PutExpertsIntoSomeLayersOfNomicBert) {
+  std::ifstream file(golden_root() / "encoders/nomic_bert_moe/config.json");
+  const json config = json::parse(file);
+  const auto refused = [&](const json& changes, std::string_view member) {
+    json changed = config;
+    changed.merge_patch(changes);
+    return says(error_of([&] { describe(changed); }), "config.json", member);
+  };
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layers, (std::vector<size_t>{0, 1, 0, 1}));
+  EXPECT_EQ(model.layer(1).experts->count, 5);
+  EXPECT_EQ(model.layer(1).experts->router.used, 2);
+  EXPECT_TRUE(model.layer(1).experts->sum_bias && !model.layer(1).experts->each.bias);
+  EXPECT_TRUE(model.layer(0).ffn.bias && !model.layer(0).ffn.gated);
+  for (const json& changes :
+       {json{{"expert_choice_router", true}}, json{{"moe_normalize_expert_weights", true}},
+        json{{"num_shared_experts", 1}}, json{{"ffn_div", 2}}, json{{"num_experts", nullptr}},
+        json{{"moe_top_k", 6}}, json{{"mlp_fc2_bias", false}}, json{{"activation_function", "glu"}},
+        json{{"rotary_emb_fraction", 0.5}}, json{{"rotary_emb_scale_base", 512}},
+        json{{"rotary_scaling_factor", 2}}, json{{"prenorm", true}}}) {
+    EXPECT_TRUE(refused(
+        changes, changes.begin().key() == "moe_top_k" ? "experts used" : changes.begin().key()))
+        << changes;
+  }
+  EXPECT_TRUE(refused({{"activation_function", "swiglu"}}, "moe_every_n_layers"));
+  json dense = config;
+  dense.merge_patch({{"moe_every_n_layers", 0}, {"type_vocab_size", 0}});
+  EXPECT_EQ(describe(dense).layer_kinds.size(), 1);
+  EXPECT_EQ(describe(dense).embedding.segments, 0);
+}
+
+TEST(Families, RoundTheFeedForwardsOfNeoBertUp) {
+  std::ifstream file(golden_root() / "encoders/neobert/config.json");
+  json config = json::parse(file);
+  EXPECT_EQ(describe(config).layer(0).ffn.size, 48) << "2 / 3 of 62 are 41";
+  EXPECT_TRUE(describe(config).layer(0).attention().bidirectional);
+  config["architectures"] = {"NeoBERT"};
+  EXPECT_TRUE(describe(config).output.none);
+  for (const char* key : {"rope", "rms_norm"}) {
+    json other = config;
+    other[key] = false;
+    EXPECT_TRUE(says(error_of([&] { describe(other); }), "config.json", key));
+  }
+  config["hidden_act"] = "SwiGLU";
+  EXPECT_NO_THROW(describe(config));
+  config["hidden_act"] = "gelu";
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "\"hidden_act\"", "gelu"));
+  config["hidden_act"] = "swiglu";
+  config["ngpt"] = true;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "\"ngpt\""));
+}
+
+TEST(Families, ReadLing3AsItsAuthorsNameIt) {
+  std::ifstream file(golden_root() / "families/bailing_hybrid/config.json");
+  json config = json::parse(file);
+  const ModelConfig model = describe(config);
+  config.update({{"architectures", {"BailingMoeV3ForCausalLM"}},
+                 {"layer_group_size", 2},
+                 {"layer_types", nullptr},
+                 {"mlp_layer_types", nullptr},
+                 {"n_group", config["num_expert_group"]},
+                 {"norm_topk_prob", true},
+                 {"num_experts_per_tok", config["num_experts_per_token"]},
+                 {"max_position_embeddings", config["model_max_length"]},
+                 {"no_kda_lora", true},
+                 {"gated_attention_proj_granularity_type", "head_wise"},
+                 {"score_function", "sigmoid"},
+                 {"share_expert_swiglu_limit_list", {nullptr, 0.0, nullptr}}});
+  for (const char* key :
+       {"num_expert_group", "moe_renormalize", "num_experts_per_token", "model_max_length"}) {
+    config.erase(key);
+  }
+  EXPECT_EQ(describe(config).layers.back(), model.layers[1]) << "it is behind the last group";
+  config["num_hidden_layers"] = 2;
+  const ModelConfig released = describe(config);
+  EXPECT_EQ(config_to_json(released)["layer_kinds"][0], config_to_json(model)["layer_kinds"][0]);
+  EXPECT_EQ(config_to_json(released)["layer_kinds"][1], config_to_json(model)["layer_kinds"][1]);
+  for (const json& changes :
+       {json{{"no_kda_lora", false}},
+        json{{"gated_attention_proj_granularity_type", "element_wise"}},
+        json{{"score_function", "softmax"}}, json{{"expert_swiglu_limit_list", {nullptr, 7.0}}}}) {
+    json changed = config;
+    changed.merge_patch(changes);
+    EXPECT_TRUE(says(error_of([&] { describe(changed); }), "config.json", changes.begin().key()));
+  }
+}
+
+TEST(Families, ReadTheWindowsOfUltraBert) {
+  std::ifstream file(golden_root() / "encoders/ultrabert/config.json");
+  json config = json::parse(file);
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layer(0).attention().window, 7);
+  EXPECT_EQ(model.layer(2).attention().window, 0);
+  for (const char* key : {"sliding_window", "layer_types", "rope_parameters"}) config.erase(key);
+  json released = config;
+  released.update({{"attention_windows", {6, 6, nullptr, 6}},
+                   {"rope_theta", {10000.0, 10000.0, 2560000.0, 10000.0}}});
+  EXPECT_EQ(config_to_json(describe(released)), config_to_json(model)) << "as it was";
+  for (const json& changes :
+       {json{{"attention_windows", {6, 6}}}, json{{"attention_windows", {6, 7, 0, 6}}},
+        json{{"attention_windows", {-1, 6, 0, 6}}}, json{{"rope_theta", {-1.0}}}}) {
+    json changed = released;
+    changed.update(changes);
+    EXPECT_TRUE(says(error_of([&] { describe(changed); }), "config.json", changes.begin().key()))
+        << changes;
+  }
+  EXPECT_EQ(describe(config).layer(1).attention().window, 129) << "as its class has it";
+  EXPECT_EQ(describe(config).ropes, model.ropes);
+  config.update(
+      {{"architectures", {"UltrabertForSequenceClassification"}}, {"classifier_pooling", "max"}});
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "classifier_pooling", "max"));
+}
+
+TEST(Families, ReadTheRotationsOfGte) {
+  std::ifstream file(golden_root() / "encoders/gte_released/config.json");
+  json config = json::parse(file);
+  const std::vector<float> frequencies = describe(config).ropes[0].frequencies;
+  ASSERT_EQ(frequencies.size(), 9);
+  EXPECT_FLOAT_EQ(frequencies[0], static_cast<float>(std::pow(8.0, -2.0 / 18)));
+  EXPECT_NEAR(frequencies[8] * std::pow(500.0, 16.0 / 18), 1.0 / 8, 1e-5) << "by the factor";
+  for (const json& changes :
+       {json{{"position_embedding_type", "absolute"}}, json{{"layer_norm_type", "rms_norm"}},
+        json{{"pack_qkv", false}}, json{{"logn_attention_scale", true}}}) {
+    json changed = config;
+    changed.merge_patch(changes);
+    EXPECT_TRUE(says(error_of([&] { describe(changed); }), "config.json", changes.begin().key()));
+  }
+  for (const auto& [key, value] :
+       {std::pair<const char*, json>{"factor", 0.5}, {"factor", nullptr}, {"mixed_b", 0.75}}) {
+    json changed = config;
+    changed["rope_scaling"][key] = value;
+    EXPECT_TRUE(says(error_of([&] { describe(changed); }), "rope_scaling", key));
+  }
+  config["rope_scaling"] = nullptr;
+  EXPECT_EQ(describe(config).ropes[0].frequencies, plain_frequencies(500, 18));
+}
+
+TEST(Families, ScoreLabelsByTheLastTokensOfDecoders) {
+  json config = tiny_config();
+  config["architectures"] = {"LlamaForSequenceClassification"};
+  const ModelConfig model = describe(config);
+  ASSERT_TRUE(model.pooling && model.output.none && model.output.norm);
+  EXPECT_EQ(model.pooling->mode, Pooling::last);
+  EXPECT_TRUE(model.pooling->scores && !model.pooling->dense.back().bias);
+  EXPECT_EQ(model.vector_size(), 2) << "labels without names";
+  config["architectures"] = {"T5ForSequenceClassification"};
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "\"T5ForSequenceClassification\""));
+}
+
+TEST(Families, RotateJinaEmbeddingsV3) {
   json config = tiny_config();
   config.update(
       {{"model_type", "jina_embeddings_v3"}, {"architectures", {"JinaEmbeddingsV3Model"}}});
@@ -307,11 +456,11 @@ TEST(Families, RotateJinaEmbeddingsV3AndRefuseItWithItsAdapters) {
   config["lora_adaptations"] = {"retrieval.query"};  // which its class does not know
   EXPECT_EQ(config_to_json(describe(config)), config_to_json(model));
   // As its authors' own code has it.
-  EXPECT_TRUE(says(error_with({{"model_type", "xlm-roberta"},
-                               {"architectures", {"XLMRobertaModel"}},
-                               {"position_embedding_type", "rotary"},
-                               {"lora_adaptations", {"retrieval.query", "separation"}}}),
-                   "\"lora_adaptations\"", "adapters of tasks"));
+  config.update({{"model_type", "xlm-roberta"},
+                 {"architectures", {"XLMRobertaModel"}},
+                 {"position_embedding_type", "rotary"},
+                 {"rotary_emb_base", 20000}});
+  EXPECT_EQ(config_to_json(describe(config)), config_to_json(model));
 }
 
 TEST(Families, GiveWindowsToSomeLayers) {

@@ -76,11 +76,11 @@ TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {
-  EXPECT_TRUE(says(folder_error_with({{"model_type", "electra"}}), "config.json",
-                   "type \"electra\"", "README"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", "albert"}}), "config.json", "type \"albert\"",
+                   "README"));
   EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "\"model_type\" is missing"));
-  EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForSequenceClassification"}}}),
-                   "architecture \"LlamaForSequenceClassification\""));
+  EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForTokenClassification"}}}),
+                   "architecture \"LlamaForTokenClassification\""));
   EXPECT_TRUE(says(folder_error_with({{"hidden_act", "tanh"}}), "activation \"tanh\""));
 }
 
@@ -218,6 +218,15 @@ TEST_F(HfFolder, RefusesAFolderWithoutWeights) {
   EXPECT_TRUE(says(open_error(), "neither .safetensors", "pytorch_model.bin"));
   write_bytes(folder_ / "pytorch_model.bin", "x");
   EXPECT_TRUE(says(open_error(), "pytorch_model.bin", "torch.save()"));
+}
+
+TEST_F(HfFolder, RefusesClassifiersWithoutScoresAndThoseOfMultimodalModels) {
+  json config = config_with({{"architectures", {"LlamaForSequenceClassification"}}});
+  write(config, tiny_tensors(DType::f32));
+  EXPECT_TRUE(says(open_error(), "\"score.weight\""));
+  write({{"architectures", {"Gemma3ForSequenceClassification"}}, {"text_config", tiny_config()}},
+        tiny_tensors(DType::f32));
+  EXPECT_TRUE(says(open_error(), "config.json", "multimodal"));
 }
 
 TEST_F(HfFolder, TakesTheTextModelOfAMultimodalOne) {

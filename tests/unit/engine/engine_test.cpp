@@ -12,6 +12,7 @@
 #include <random>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "unit/backend/test_backends.h"
 #include "unit/effort.h"
@@ -666,6 +667,34 @@ TEST(Engine, ScoresWhereTextsItRemembersFillTheCache) {
   request.max_tokens = 1;
   (void)engine.submit(request).get();
   EXPECT_EQ(engine.score(std::vector<int32_t>(128, 6)).size(), 127U);
+}
+
+// With one slot it is always busy when the text to score comes, and nothing is left once it is
+// free.
+TEST(Engine, ScoresOnceTheRequestsThatItWaitedForHaveEnded) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .slots = 1});
+  for (const bool ends_by_itself : {true, false}) {
+    SCOPED_TRACE(ends_by_itself ? "ends" : "is cancelled");
+    Request request;
+    request.prompt = "the cat";
+    request.max_tokens = ends_by_itself ? 200 : 900;
+    request.ignore_eos = true;
+    std::promise<void> begun;
+    bool has_begun = false;  // of the engine's thread
+    const RequestId id = engine.submit(request, {.on_delta = [&](const Delta&) {
+                                         if (!std::exchange(has_begun, true)) begun.set_value();
+                                       }});
+    begun.get_future().wait();
+    auto scores = std::async(std::launch::async, [&] {
+      return engine.score(std::vector<int32_t>{5, 6, 7});
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // so that it waits
+    if (!ends_by_itself) engine.cancel(id);
+    const bool is_done = scores.wait_for(std::chrono::seconds(60)) == std::future_status::ready;
+    EXPECT_TRUE(is_done);
+    if (!is_done) (void)engine.submit(Request{.prompt = "the"}).get();  // which wakes the engine
+    EXPECT_EQ(scores.get().size(), 2U);
+  }
 }
 
 TEST(Engine, ScoresTextsInWindows) {

@@ -271,7 +271,8 @@ inline ModelConfig exchanging_shape() {
                     .router = {.used = 3, .normalized = true, .expert_scales = true},
                     .each = {.size = 28, .bias = true},
                     .shared = {},
-                    .identities = 3};
+                    .identities = 3,
+                    .sum_bias = true};
   config.layer_kinds = {attention, state_space, norm_first, scan, linear};
   config.layers = {1, 0, 2, 3, 4, 0};
   return config;

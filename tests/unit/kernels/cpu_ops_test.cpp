@@ -191,16 +191,17 @@ size_t allocated_bytes() {
   return info.uordblks + info.hblkhd;
 }
 
-/// What `run` gives for a text of kTokens, and the state that it leaves, in steps of `each` tokens.
-constexpr int32_t kTokens = 70;
+/// What `run` gives for a text of kTextTokens, and the state that it leaves, in steps of `each`
+/// tokens.
+constexpr int32_t kTextTokens = 70;
 template <typename Run>
 std::vector<float> in_steps(Backend& backend, int32_t each, int64_t columns, int64_t state_size,
                             const Run& run) {
-  std::vector<float> out(static_cast<size_t>(kTokens * columns));
+  std::vector<float> out(static_cast<size_t>(kTextTokens * columns));
   std::vector<float> states(static_cast<size_t>(3 * state_size));
   int32_t to = 0;
-  for (int32_t first = 0; first < kTokens; first += each) {
-    const int32_t count = std::min(each, kTokens - first);
+  for (int32_t first = 0; first < kTextTokens; first += each) {
+    const int32_t count = std::min(each, kTextTokens - first);
     Batch batch;
     batch.add_sequence(std::vector<int32_t>(static_cast<size_t>(count)), first);
     batch.state_from = {to};
@@ -208,7 +209,7 @@ std::vector<float> in_steps(Backend& backend, int32_t each, int64_t columns, int
     batch.state_to = {to};
     batch.state_border = {0};
     run(backend.upload(batch), first, StateLayer{states.data(), state_size, 3},
-        Matrix(out.data(), DType::f32, kTokens, columns).row_range(first, count));
+        Matrix(out.data(), DType::f32, kTextTokens, columns).row_range(first, count));
   }
   out.insert(out.end(), states.begin() + to * state_size, states.begin() + (to + 1) * state_size);
   return out;
@@ -237,24 +238,24 @@ TEST_P(CpuOps, TokensOfARecurrenceAreTheSameAloneAndTogether) {
                    .by_channel = by_channel,
                    .unit_eps = delta ? 1e-6F : 0};
       const int64_t columns = int64_t{r.n_heads} * value_dim;
-      std::vector<float> q = random_rows(kTokens, key_dim);
-      std::vector<float> k = random_rows(kTokens, key_dim);
-      std::vector<float> v = random_rows(kTokens, columns);
+      std::vector<float> q = random_rows(kTextTokens, key_dim);
+      std::vector<float> k = random_rows(kTextTokens, key_dim);
+      std::vector<float> v = random_rows(kTextTokens, columns);
       const std::vector<float> rates = {-0.3F, -1};
       const std::vector<float> steps = random_rows(r.n_heads, key_dim);
       r.rates = rates.data();
       r.steps = steps.data();
-      std::vector<float> gates = random_rows(kTokens, gate_columns(r));
+      std::vector<float> gates = random_rows(kTextTokens, gate_columns(r));
       const auto run = [&](const BatchView& view, int32_t first, const StateLayer& states,
                            const Matrix& out) {
         const auto rows = [&](std::vector<float>& of, int64_t cols) {
-          return Matrix(of.data(), DType::f32, kTokens, cols).row_range(first, view.n_tokens);
+          return Matrix(of.data(), DType::f32, kTextTokens, cols).row_range(first, view.n_tokens);
         };
         backend_->recur(view, rows(q, key_dim), rows(k, key_dim), rows(v, columns),
                         rows(gates, gate_columns(r)), r, states, out);
       };
       const std::vector<float> whole =
-          in_steps(*backend_, kTokens, columns, key_dim * columns, run);
+          in_steps(*backend_, kTextTokens, columns, key_dim * columns, run);
       for (const int32_t each : {1, 2, 33}) {
         EXPECT_TRUE(whole == in_steps(*backend_, each, columns, key_dim * columns, run))
             << key_dim << " by " << value_dim << (by_channel ? ", by channel" : "")
@@ -265,9 +266,9 @@ TEST_P(CpuOps, TokensOfARecurrenceAreTheSameAloneAndTogether) {
 
   constexpr int64_t kChannels = 150;
   constexpr int64_t kStates = 16;
-  std::vector<float> x = random_rows(kTokens, kChannels);
-  std::vector<float> steps = random_rows(kTokens, kChannels);
-  std::vector<float> bc = random_rows(kTokens, 2 * kStates);
+  std::vector<float> x = random_rows(kTextTokens, kChannels);
+  std::vector<float> steps = random_rows(kTextTokens, kChannels);
+  std::vector<float> bc = random_rows(kTextTokens, 2 * kStates);
   const std::vector<float> rates(static_cast<size_t>(kStates * kChannels), -0.7F);
   const std::vector<float> added = random_rows(1, kChannels);
   const SelectiveScan scan{
@@ -275,14 +276,14 @@ TEST_P(CpuOps, TokensOfARecurrenceAreTheSameAloneAndTogether) {
   const auto run = [&](const BatchView& view, int32_t first, const StateLayer& states,
                        const Matrix& out) {
     const auto rows = [&](std::vector<float>& of, int64_t cols) {
-      return Matrix(of.data(), DType::f32, kTokens, cols).row_range(first, view.n_tokens);
+      return Matrix(of.data(), DType::f32, kTextTokens, cols).row_range(first, view.n_tokens);
     };
     const Matrix b_and_c = rows(bc, 2 * kStates);
     backend_->scan(view, rows(x, kChannels), rows(steps, kChannels), b_and_c.columns(0, kStates),
                    b_and_c.columns(kStates, kStates), scan, states, out);
   };
   const std::vector<float> whole =
-      in_steps(*backend_, kTokens, kChannels, kStates * kChannels, run);
+      in_steps(*backend_, kTextTokens, kChannels, kStates * kChannels, run);
   for (const int32_t each : {1, 33}) {
     EXPECT_TRUE(whole == in_steps(*backend_, each, kChannels, kStates * kChannels, run))
         << "scan, steps of " << each;

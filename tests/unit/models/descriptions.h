@@ -99,6 +99,7 @@ inline ModelConfig rich_decoder() {
   third.experts->router.expert_scales = true;
   third.experts->router_norm = third.experts->norm = norm;
   third.experts->norm_after = third.experts->shared_norm_after = norm;
+  third.experts->sum_bias = true;
   third.experts->shared.cutoff = 0.5F;
   third.experts->identities = 4;
   third.experts->router.weighs_input = false;
