@@ -9,6 +9,7 @@
 
 #include "background_batch.h"
 #include "batch_program.h"
+#include "golden/golden_data.h"
 
 namespace faststream {
 namespace {
@@ -81,6 +82,28 @@ TEST_F(RanksOnProcesses, GiveTheTextOfOneProcess) {
       EXPECT_NE(ranked.err.find("built without MPI"), std::string::npos) << ranked.err;
     }
   }
+}
+
+// A head of EAGLE-3, which each process has its share of, or the first stage all of.
+TEST_F(RanksOnProcesses, DraftByHeadsWhatChangesNoText) {
+  if (!built_with_mpi_) GTEST_SKIP() << "built without MPI";
+  const std::string model = new_output("ranks-with-head.bin");
+  const ProgramResult converted =
+      run_program({"faststream-convert", golden_root() / "gqa", "-o", model, "--dtype", "f32",
+                   "--eagle", golden_root() / "eagle/midlayer", "--force"});
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  const auto command = [&](const std::string& how) {
+    return std::vector<std::string>{
+        "faststream-run", "-m",  model,          "-p",          "hello", "-n", "20", "--temp", "0",
+        "--device",       "cpu", "--ignore-eos", "--speculate", how,     "-t", "1"};
+  };
+  const ProgramResult alone = run_program(command("off"));
+  for (const int stages : {1, 2}) {
+    const ProgramResult ranked = run_program(on_processes(2, in_stages(stages, command("mtp"))));
+    EXPECT_EQ(ranked.exit_code, 0) << ranked.err;
+    EXPECT_EQ(ranked.out, alone.out) << stages;
+  }
+  fs::remove(model);
 }
 
 TEST_F(RanksOnProcesses, AnswerABatchOnceAndInOrder) {
