@@ -90,6 +90,13 @@ QuantizedInt4 quantize_apart(std::span<const float> row, float widest) {
   return refitted.error < best.error ? refitted : best;
 }
 
+// Of the level that is nearest to a weight in units of the row's scale.
+float q_of(float weight, const Int4Levels& levels) {
+  const float steps =
+      (weight + static_cast<float>(levels.offset)) / static_cast<float>(levels.step);
+  return std::clamp(std::round(steps), 0.0F, float{kMostInt4Q});
+}
+
 // Rounds the columns of a group one after the other, as input_metric.h says. `factor` is that of
 // its first column, in rows of `size`.
 struct FedBack {
@@ -105,7 +112,7 @@ FedBack round_in_order(const Int4Weights& group, const Int4Levels& levels, const
   const auto offset = static_cast<float>(levels.offset);
   for (size_t i = 0; i < group.count; ++i) {
     const float* own = factor + i * size;  // U_ij, j from the group's first column on
-    const float q = std::clamp(std::round((weights[i] + offset) / step), 0.0F, float{kMostInt4Q});
+    const float q = q_of(weights[i], levels);
     const float error = (weights[i] + offset - step * q) / own[i];
     for (size_t j = i + 1; j < group.count; ++j) weights[j] -= error * own[j];
     result.q[i] = q;
@@ -179,9 +186,7 @@ class BlockFit {
       if (group.code == std::byte{}) continue;
       const Int4Levels of_group(group.code);
       const float wanted = levels_[i] + lost_[i] / block_.moments[i * levels_.size() + i];
-      const float q = std::clamp(std::round((wanted + static_cast<float>(of_group.offset)) /
-                                            static_cast<float>(of_group.step)),
-                                 0.0F, float{kMostInt4Q});
+      const float q = q_of(wanted, of_group);
       float& own = group.q[i % kInt4Columns];
       if (q == own) continue;
       own = q;

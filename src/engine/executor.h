@@ -56,9 +56,8 @@ class Executor {
 
   /// One of the model's predictors, counted from 0, with caches of its own; of each there is one at
   /// a time. It reads hidden states that the last step of this one, the model or the predictor
-  /// before, which must outlive it, left: of all
-  /// its tokens (Model::hidden_states(), or what is made of Model::layer_states()); of stages, the
-  /// last step whose choices were waited for.
+  /// before, which must outlive it, left: of all its tokens (Model::hidden_states(), or what is
+  /// made of Model::layer_states()); of stages, the last step whose choices were waited for.
   [[nodiscard]] virtual std::unique_ptr<Executor> make_predictor(size_t predictor,
                                                                  const RunnerLimits& limits) = 0;
   // Batches must live, and stay unchanged, until the next one.

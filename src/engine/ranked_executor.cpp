@@ -7,6 +7,7 @@
 #include "support/error.h"
 
 namespace faststream {
+
 void begin_together(DeviceExecutor& executor, RankLink& link) {
   executor.launch();
   if (link.is_in_process()) link.gather({});
