@@ -107,6 +107,10 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
     text << ", relative bias of " << attention.relative_bias.buckets << " buckets up to "
          << attention.relative_bias.max_distance;
   }
+  if (const RelativeScoresConfig& scores = attention.relative_scores) {
+    text << ", scores of " << scores.rows << " relative positions";
+    if (scores.max_distance > 0) text << " up to " << scores.max_distance;
+  }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
   if (attention.output_gate) text << ", gated";
   return {"  attention", text.str()};

@@ -74,7 +74,9 @@ struct Activations {
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
-  Matrix convolved;        ///< [tokens, channels] of a recurrent mixer
+  Matrix relative_to_queries;  ///< [tokens, n_heads · rows]: relative scores of queries
+  Matrix relative_to_keys;     ///< likewise of keys
+  Matrix convolved;            ///< [tokens, channels] of a recurrent mixer
   Matrix steps;            ///< [tokens, raised + gates] f32 of a recurrent mixer, or gates of heads
   Matrix attended;         ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
   Matrix latents;          ///< [tokens, q_rank, or rank of a recurrent mixer]
@@ -161,6 +163,13 @@ struct Activations {
           std::max({of_attention([](const auto& a) { return a.in_dim(); }),
                     of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); }),
                     of_recurrent(&RecurrentShape::in)}));
+    const auto of_relative = [&](bool RelativeScoresConfig::*are_there) {
+      return largest_of_mixers<AttentionConfig>(config, [&](const AttentionConfig& a) {
+        return a.relative_scores.*are_there ? a.n_heads * a.relative_scores.rows : int64_t{0};
+      });
+    };
+    shape(relative_to_queries, act, tokens, of_relative(&RelativeScoresConfig::of_queries));
+    shape(relative_to_keys, act, tokens, of_relative(&RelativeScoresConfig::of_keys));
     shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
     shape(
         steps, DType::f32, tokens,

@@ -91,6 +91,23 @@ struct RelativeBiasConfig {
   bool operator==(const RelativeBiasConfig&) const = default;
 };
 
+/// What a query's and a key's positions relative to each other add to their score (disentangled
+/// attention, arXiv:2006.03654): the query's product with a vector of the head's own, and the key's
+/// with another, both of the row that their distance has in matrices of so many rows a head.
+struct RelativeScoresConfig {
+  int64_t rows = 0;  ///< of each head, an even number; 0: none. See row_by_distance()
+  /// Distances of a quarter of the rows and more are on a logarithmic scale up to this one; 0: each
+  /// has a row of its own, as far as there are rows.
+  int64_t max_distance = 0;
+  bool of_queries = false;  ///< these have vectors to be multiplied with
+  bool of_keys = false;     ///< likewise
+
+  [[nodiscard]] explicit operator bool() const { return rows != 0; }
+  /// From here on all distances have the same row.
+  [[nodiscard]] int64_t reach() const { return max_distance > 0 ? max_distance : rows / 2; }
+  bool operator==(const RelativeScoresConfig&) const = default;
+};
+
 struct AttentionConfig {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
@@ -114,6 +131,7 @@ struct AttentionConfig {
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
+  RelativeScoresConfig relative_scores = {};
   /// The earlier layer whose keys and values it reads, having none of its own (arXiv:2405.12981).
   std::optional<int64_t> kv_of;
   /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
@@ -739,6 +757,11 @@ nlohmann::json config_to_json(const ModelConfig& config);
 /// table [buckets, n_heads].
 std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
                                     const std::vector<float>& table);
+
+/// [2 reach + 1] which row each distance has, of a key from a query, as RelativeScores::vectors has
+/// them: row rows / 2 + b is of a key that is b positions before the query, for small b; the first
+/// and the last row are of all that are too far.
+std::vector<int32_t> row_by_distance(const RelativeScoresConfig& scores);
 
 /// Throws Error, starting with `where`, unless the documented invariants hold.
 void validate(const ModelConfig& config, std::string_view where);

@@ -152,6 +152,8 @@ class Finder {
                              .qkv = linear(attention_qkv),
                              .rule = rule_of(attention),
                              .distances = vector(id(attention_distances)),
+                             .relative_keys = linear(attention_relative_keys),
+                             .relative_queries = linear(attention_relative_queries),
                              .out = linear(attention_out),
                              .kv_layer = kv_layer(attention.kv_of.value_or(n_))};
     if (attention.qk_norm == QkNorm::whole) {

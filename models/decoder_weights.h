@@ -49,6 +49,8 @@ struct AttentionWeights {
   HeadTransform heads = {};
   AttentionRule rule;
   const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
+  Linear relative_keys = {};         ///< of relative scores; absent where queries have none
+  Linear relative_queries = {};      ///< likewise keys
   Linear out;
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };

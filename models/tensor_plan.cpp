@@ -68,6 +68,10 @@ std::string_view kind_name(TensorKind kind) {
       return "attention_sinks";
     case TensorKind::attention_distances:
       return "attention_distances";
+    case TensorKind::attention_relative_keys:
+      return "attention_relative_keys";
+    case TensorKind::attention_relative_queries:
+      return "attention_relative_queries";
     case TensorKind::latent_q_down:
       return "latent_q_down";
     case TensorKind::latent_q_norm:
@@ -460,8 +464,22 @@ class Planner {
            .role = TensorRole::bias,
            .split = columns});
     }
+    relative_scores(attention, units);
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
+  }
+
+  // Floats, as other positions.
+  void relative_scores(const AttentionConfig& attention, const HeadUnits& units) {
+    const RelativeScoresConfig& scores = attention.relative_scores;
+    const auto vectors = [&](TensorKind kind) {
+      matrix(kind, config_.embedding_format, attention.n_heads * scores.rows, attention.head_dim,
+             false,
+             {.split = rows_of_heads(units, attention.n_heads, scores.rows),
+              .blocks = attention.n_heads});
+    };
+    if (scores.of_queries) vectors(TensorKind::attention_relative_keys);
+    if (scores.of_keys) vectors(TensorKind::attention_relative_queries);
   }
 
   void mixer(const LatentAttentionConfig& attention) {

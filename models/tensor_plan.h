@@ -48,6 +48,8 @@ enum class TensorKind : uint8_t {
   attention_k_norm,
   attention_sinks,
   attention_distances,
+  attention_relative_keys,
+  attention_relative_queries,
   latent_q_down,
   latent_q_norm,
   latent_q,
@@ -342,6 +344,9 @@ struct TensorPlan {
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
+///   layers.N.attention_relative_keys  [n_heads · rows, head_dim]      of relative scores: what
+///                                                           queries are multiplied with
+///   layers.N.attention_relative_queries                     likewise keys
 ///   layers.N.latent_q_down            [q_rank, hidden]      of latent attention, if q_rank > 0
 ///   layers.N.latent_q_norm            [q_rank]              likewise
 ///   layers.N.latent_q                 [q_dim, q_rank], or [q_dim, hidden]

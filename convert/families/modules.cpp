@@ -83,6 +83,9 @@ class PartsMaker {
         return {{.source = in_layer(m.sinks), .shape = {attention().n_heads}}};
       case attention_distances:
         return {distances()};
+      case attention_relative_keys:
+      case attention_relative_queries:
+        return {};  // what they are made of is the family's to say, in `finish`
       case latent_q_down:
         return {product(m.latent_q_down, latent().q_rank, hidden)};
       case latent_q_norm:

@@ -71,6 +71,21 @@ def word_piece(roberta=False):
     return tokenizer
 
 
+def unigram():
+    """As DeBERTa's: words, and letters at other costs."""
+    pieces = [("▁" + word, -3.0 - i / 8) for i, word in enumerate(WORDS) if not word.startswith("##")]
+    pieces += [(letter, -9.0 - i / 8) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz.,:;?!")]
+    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in SPECIAL] + pieces, unk_id=1))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Strip(),
+                                                 normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
 def last_token():
     """As decoders' that embed: only an end-of-text token is added."""
     tokenizer = word_piece()
@@ -93,6 +108,8 @@ EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bi
 ULTRABERT = {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6, "prediction_head_size": 20,
              "rms_norm_eps": 1e-3}
 GTE = {"num_attention_heads": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-3, "pad_token_id": 1}
+DEBERTA = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+           "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "layer_norm_eps": 1e-3}
 JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
 
 VARIANTS = {
@@ -182,6 +199,16 @@ VARIANTS = {
     "ernie_rank": dict(family="ernie", rank=True, config={"type_vocab_size": 3, "use_task_id": True, "num_labels": 1}),
     "ultrabert": dict(config={**ULTRABERT, "num_hidden_layers": 4}, pooling=MEAN, of_class="UltrabertForMaskedLM"),
     "ultrabert_rank": dict(family="ultrabert", rank=True, config={**ULTRABERT, "classifier_pooling": "mean", "num_labels": 1}),
+    # Version 3, and 2 with all that there could be.
+    "deberta_v2": dict(family="deberta-v2", config=DEBERTA, pooling=MEAN, tokenizer=unigram, of_class="DebertaV2ForMaskedLM"),
+    "deberta_v2_rank": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "position_buckets": -1, "max_relative_positions": 14, "share_att_key": False, "pos_att_type": "c2p|p2c",
+        "position_biased_input": True, "type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
+    "deberta_v2_queries": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "norm_rel_ebd": "none", "pos_att_type": ["c2p"], "num_labels": 1, "num_hidden_layers": 2}),
+    "deberta_rank": dict(family="deberta", rank=True, tokenizer=unigram, config={
+        "relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2,
+        "layer_norm_eps": 1e-3, "num_labels": 1, "num_hidden_layers": 2}),
 }
 
 

@@ -93,6 +93,13 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
   EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
+  const std::vector<TensorPlan> scoring = tensor_plan(scoring_encoder());
+  const AttentionConfig scored = scoring_encoder().layer(0).attention();
+  for (const char* name :
+       {"layers.0.attention_relative_keys", "layers.0.attention_relative_queries"}) {
+    EXPECT_EQ(tensor(scoring, name).shape, (std::vector{8 * scored.n_heads, scored.head_dim}));
+    EXPECT_EQ(tensor(scoring, name).blocks, scored.n_heads) << name;
+  }
   names.clear();
   const std::vector<TensorPlan> predicting = tensor_plan(small_predictor());
   for (const TensorPlan& tensor : predicting) names.insert(tensor.name);
