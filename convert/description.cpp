@@ -57,6 +57,7 @@ std::string ranges(const ModelConfig& config, size_t kind) {
 std::string embedding(const ModelConfig& config) {
   std::ostringstream text;
   text << "vocabulary " << config.vocab;
+  if (config.embedding.size > 0) text << " of " << config.embedding.size << ", projected";
   if (config.embedding.multiplier != 1) text << ", times " << config.embedding.multiplier;
   if (config.embedding.positions > 0) {
     text << ", " << config.embedding.positions << " learned positions";

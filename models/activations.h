@@ -55,6 +55,8 @@ inline bool normalizes_stream(const LayerConfig& layer) {
 /// The matrices between operations, one buffer each, allocated once for the largest batch.
 struct Activations {
   Matrix residual;              ///< [tokens, stream_dim] f32: the residual stream, and others
+  Matrix embedded;              ///< [tokens, embedding.size] f32: what is projected to it
+  Matrix embedded_normed;       ///< [tokens, embedding.size]
   Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
@@ -116,6 +118,8 @@ struct Activations {
                                [&](const auto& layer) { return condition(layer) ? hidden : 0; });
     };
     shape(residual, DType::f32, tokens, config.stream_dim());
+    shape(embedded, DType::f32, tokens, config.embedding.size);
+    shape(embedded_normed, act, tokens, config.embedding.size);
     shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));

@@ -959,6 +959,12 @@ void validate(const ModelConfig& config, std::string_view where) {
     check.fail("there are fewer learned positions than max_context");
   }
   check.count("the number of segments", config.embedding.segments, kMaxCount, 0);
+  check.count("the size of embeddings", config.embedding.size, kMaxCount, 0);
+  if (config.embedding.size != 0 &&
+      (!config.output.none || config.embedding.shared || config.encoder || config.hidden_input ||
+       config.layer_inputs || config.altup)) {
+    check.fail("embeddings of a size of their own are those of encoders");
+  }
   check.norm("the embedding's norm", config.embedding.norm);
   check.norm("the output's norm", config.output.norm);
   check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);

@@ -487,6 +487,9 @@ struct EmbeddingConfig {
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
   int64_t segments = 0;   ///< rows of the table of segments (BERT's token types); 0: none
+  /// Elements of the tables' rows, which a product P x + b takes to the hidden size, behind the
+  /// norm (ALBERT, arXiv:1909.11942); 0: they have the hidden size.
+  int64_t size = 0;
   NormConfig norm;
   bool operator==(const EmbeddingConfig&) const = default;
 };
@@ -665,6 +668,10 @@ struct ModelConfig {
   /// Whether a text of this rope_length is rotated otherwise as a whole now that it has n_tokens,
   /// so that all of it is to be computed again.
   [[nodiscard]] bool outgrows(int32_t rope_length, int64_t n_tokens) const;
+  /// Elements of an embedding.
+  [[nodiscard]] int64_t embedding_size() const {
+    return embedding.size == 0 ? hidden : embedding.size;
+  }
   /// Elements of a text's vector.
   [[nodiscard]] int64_t vector_size() const {
     return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;

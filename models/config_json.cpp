@@ -302,6 +302,7 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
   visit("positions", &EmbeddingConfig::positions);
   visit("offset", &EmbeddingConfig::offset);
   visit("segments", &EmbeddingConfig::segments);
+  visit("size", &EmbeddingConfig::size);
   visit("norm", &EmbeddingConfig::norm);
 }
 

@@ -326,9 +326,24 @@ class Decoder : public Model {
 
   // The embeddings, as the first layer reads them.
   void begin(const BatchView& batch, Stream& stream) {
-    backend_.embed(batch, weights_.embedding, stream.rows());
-    stream.normalize(weights_.embedding_norm);
+    if (weights_.embedding_projection) {
+      project_embedding(batch, stream);
+    } else {
+      backend_.embed(batch, weights_.embedding, stream.rows());
+      stream.normalize(weights_.embedding_norm);
+    }
     if (config_.hidden_input) join_hidden(stream);
+  }
+
+  void project_embedding(const BatchView& batch, Stream& stream) {
+    const Matrix embedded = rows_of(activations_.embedded, stream.rows());
+    backend_.embed(batch, weights_.embedding, embedded);
+    Input input{.x = embedded,
+                .norm = weights_.embedding_norm,
+                .normed = rows_of(activations_.embedded_normed, stream.rows())};
+    const Linear& projection = weights_.embedding_projection;
+    backend_.linear(input, projection.weight, {.bias = projection.bias}, stream.rows());
+    stream.is_changed();
   }
 
   // The last layer's feed-forward, of all tokens whose states predictors read.

@@ -39,6 +39,7 @@ class Finder {
                          .offset = static_cast<int32_t>(config_.embedding.offset),
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    weights.embedding_projection = linear(embedding_projection);
     if (config_.hidden_input) {
       const HiddenInputConfig& input = *config_.hidden_input;
       weights.hidden_input = {norm(hidden_norm, input.norm), linear(hidden_projection),

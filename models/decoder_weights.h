@@ -204,6 +204,7 @@ struct DenseWeights {
 struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
+  Linear embedding_projection;  ///< absent where the embedding has the hidden size
   HiddenInputWeights hidden_input;
   LayerInputsWeights layer_inputs;
   AltUpWeights altup;

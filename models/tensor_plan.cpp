@@ -18,6 +18,8 @@ std::string_view kind_name(TensorKind kind) {
       return "segments";
     case TensorKind::embedding_norm:
       return "embedding_norm";
+    case TensorKind::embedding_projection:
+      return "embedding_projection";
     case TensorKind::layer_inputs:
       return "layer_inputs";
     case TensorKind::layer_inputs_projection:
@@ -211,7 +213,8 @@ std::optional<TensorKind> kind_from_name(std::string_view name) {
 
 bool takes_format(TensorKind kind) {
   using enum TensorKind;
-  constexpr std::array kKinds = {layer_inputs_projection,
+  constexpr std::array kKinds = {embedding_projection,
+                                 layer_inputs_projection,
                                  hidden_projection,
                                  layer_states_projection,
                                  altup_in,
@@ -326,20 +329,25 @@ class Planner {
   void embedding() {
     const EmbeddingConfig& embedding = config_.embedding;
     const WeightFormat format = config_.embedding_format;
+    const int64_t size = config_.embedding_size();
     const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
     if (!embedding.shared) {
       MatrixTraits traits = table;
       traits.split = of_vocabulary(config_.vocab);
       if (config_.output.tied) traits.readers = TensorReaders::wanted;
-      matrix(TensorKind::embedding, format, config_.vocab, config_.hidden, false, traits);
+      matrix(TensorKind::embedding, format, config_.vocab, size, false, traits);
     }
     if (embedding.positions != 0) {
-      matrix(TensorKind::positions, format, embedding.positions, config_.hidden, false, table);
+      matrix(TensorKind::positions, format, embedding.positions, size, false, table);
     }
     if (embedding.segments != 0) {
-      matrix(TensorKind::segments, format, embedding.segments, config_.hidden, false, table);
+      matrix(TensorKind::segments, format, embedding.segments, size, false, table);
     }
-    norm(TensorKind::embedding_norm, embedding.norm);
+    norm(TensorKind::embedding_norm, embedding.norm, size);
+    if (embedding.size != 0) {
+      matrix(TensorKind::embedding_projection, config_.weight_format, config_.hidden, size, true,
+             {});
+    }
   }
 
   void hidden_input(const HiddenInputConfig& input) {

@@ -23,6 +23,7 @@ enum class TensorKind : uint8_t {
   positions,
   segments,
   embedding_norm,
+  embedding_projection,
   layer_inputs,
   layer_inputs_projection,
   layer_inputs_norm,
@@ -313,10 +314,11 @@ struct TensorPlan {
 /// All tensors of a description, of a stage's those of its layers, in file order, each only where
 /// the description asks for it:
 ///
-///   embedding                         [vocab, hidden]
+///   embedding                         [vocab, hidden], or the embedding's size; so the next three
 ///   positions                         [embedding.positions, hidden]
 ///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
+///   embedding_projection              [hidden, embedding.size]        of that size
 ///   layer_inputs                      [vocab, layers · size]
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]

@@ -209,6 +209,19 @@ VARIANTS = {
     "deberta_rank": dict(family="deberta", rank=True, tokenizer=unigram, config={
         "relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2,
         "layer_norm_eps": 1e-3, "num_labels": 1, "num_hidden_layers": 2}),
+    "albert": dict(config={"embedding_size": 20, "num_hidden_layers": 5, "num_hidden_groups": 2, "layer_norm_eps": 1e-3},
+                   pooling=MEAN, tokenizer=unigram, of_class="AlbertForPreTraining"),
+    "albert_rank": dict(family="albert", config={"embedding_size": 36, "num_labels": 2}, rank=True, tokenizer=unigram),
+    "electra_small": dict(family="electra", config={"embedding_size": 20, "type_vocab_size": 2}, pooling=MEAN),
+    "xlm_roberta_xl": dict(family="xlm-roberta-xl", config={"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-3},
+                           pooling=MEAN, tokenizer=lambda: word_piece(True), of_class="XLMRobertaXLForMaskedLM"),
+    "xlm_roberta_xl_rank": dict(family="xlm-roberta-xl", rank=True, tokenizer=lambda: word_piece(True), config={
+        "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 1, "num_hidden_layers": 2}),
+    "megatron_bert": dict(family="megatron-bert", config={"type_vocab_size": 2, "layer_norm_eps": 1e-3}, pooling=MEAN),
+    "megatron_bert_rank": dict(family="megatron-bert", rank=True,
+                               config={"type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
+    "roberta_prelayernorm_rank": dict(family="roberta-prelayernorm", rank=True, tokenizer=lambda: word_piece(True), config={
+        "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2, "num_hidden_layers": 2}),
 }
 
 

@@ -425,6 +425,19 @@ TEST(RelativeScores, HaveARowForEachSmallDistanceAndFewerOnesBeyond) {
   }
 }
 
+TEST(ModelConfig, RefusesEmbeddingsOfASizeOfTheirOwnBesideAnOutputMatrix) {
+  ModelConfig config = small_decoder();
+  config.embedding.size = 12;
+  EXPECT_NE(message_of([&] { validate(config, "test"); }).find("those of encoders"),
+            std::string::npos);
+  config = small_encoder();
+  config.embedding.size = 12;
+  EXPECT_EQ(message_of([&] { validate(config, "test"); }), "");
+  config.embedding.size = -1;
+  EXPECT_NE(message_of([&] { validate(config, "test"); }).find("size of embeddings is -1"),
+            std::string::npos);
+}
+
 TEST(ModelConfig, RefusesRelativeScoresThatAttentionCannotAdd) {
   const auto refused = [](const std::function<void(ModelConfig&, AttentionConfig&)>& damage) {
     ModelConfig config = scoring_encoder();
