@@ -1,8 +1,8 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
 // arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923; ELECTRA,
-// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904), also with norms before
-// each branch (Megatron's BERT, arXiv:1909.08053; XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of
-// arXiv:2202.08005).
+// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904; RemBERT,
+// arXiv:2010.12821), also with norms before each branch (Megatron's BERT, arXiv:1909.08053;
+// XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
 #include <memory>
 #include <string>
 
@@ -189,6 +189,24 @@ FamilyModel describe_roberta_prelayernorm(const FamilySource& source) {
   use_norms_before(model, {.of_attention = "attention.LayerNorm",
                            .of_ffn = "intermediate.LayerNorm",
                            .of_output = "LayerNorm"});
+  return model;
+}
+
+// Its embeddings are narrow, as ALBERT's.
+FamilyModel describe_rembert(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kRembert = {.n_layers = 32,
+                                   .hidden = 1152,
+                                   .n_heads = 18,
+                                   .ffn_hidden = 4608,
+                                   .vocab = 250300,
+                                   .max_context = 512};
+  constexpr int64_t kEmbedding = 256;
+  FamilyModel model = bert_in(config, "rembert", 1e-12, kRembert);
+  model.config.embedding.size = count_in(config, "input_embedding_size", kMaxSize, kEmbedding);
+  model.modules.embedding_projection = "encoder.embedding_hidden_mapping_in";
+  use_heads(model, config);
+  leave_out(model.modules, {"cls.predictions.dense", "cls.predictions.LayerNorm"});
   return model;
 }
 

@@ -222,6 +222,8 @@ VARIANTS = {
                                config={"type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
     "roberta_prelayernorm_rank": dict(family="roberta-prelayernorm", rank=True, tokenizer=lambda: word_piece(True), config={
         "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2, "num_hidden_layers": 2}),
+    "rembert": dict(config={"input_embedding_size": 20, "output_embedding_size": 28, "type_vocab_size": 2}, pooling=MEAN,
+                    of_class="RemBertForMaskedLM"),
 }
 
 
