@@ -71,8 +71,9 @@ std::string embedding(const ModelConfig& config) {
 
 std::string layer_inputs(const LayerInputsConfig& inputs) {
   std::ostringstream text;
-  text << inputs.size << " elements of each token for each layer, table times " << inputs.multiplier
-       << ", " << name_of(inputs.activation);
+  text << inputs.size << " elements of each token for each layer, ";
+  if (inputs.table) text << "table times " << inputs.multiplier << ", ";
+  text << name_of(inputs.activation);
   if (inputs.norm) text << ", " << name_of(inputs.norm) << " of the projection";
   if (inputs.norm_after) text << ", " << name_of(inputs.norm_after) << " after";
   return text.str();

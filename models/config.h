@@ -532,7 +532,8 @@ struct HiddenInputConfig {
 /// inputs are rows of a table, times `multiplier`, plus norm(W x), x being the embedding; after its
 /// feed-forward a layer adds norm_after(W (activation(W x) ⊙ input)), x being the stream.
 struct LayerInputsConfig {
-  int64_t size = 0;  ///< elements of a layer's; 0: there are none
+  int64_t size = 0;   ///< elements of a layer's; 0: there are none
+  bool table = true;  ///< false: they are norm(W x) alone (EmbeddingGemma 2)
   float multiplier = 1;
   NormConfig norm;  ///< of each layer's part by itself, with the same weights
   Activation activation = Activation::none;

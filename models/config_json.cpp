@@ -327,6 +327,7 @@ void members(Visit visit, const HiddenInputConfig* /*of*/) {
 template <typename Visit>
 void members(Visit visit, const LayerInputsConfig* /*of*/) {
   visit("size", &LayerInputsConfig::size);
+  visit("table", &LayerInputsConfig::table);
   visit("multiplier", &LayerInputsConfig::multiplier);
   visit("norm", &LayerInputsConfig::norm);
   visit("activation", &LayerInputsConfig::activation);

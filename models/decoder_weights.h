@@ -111,7 +111,7 @@ struct CrossAttentionWeights {
 
 /// Of LayerInputsConfig: what makes all layers' inputs.
 struct LayerInputsWeights {
-  Embedding embedding;
+  Embedding embedding;  ///< absent where they are products alone
   Linear projection;
   Norm norm;
 

@@ -365,9 +365,11 @@ class Planner {
   }
 
   void layer_inputs(const LayerInputsConfig& inputs) {
-    matrix(TensorKind::layer_inputs, config_.embedding_format, config_.vocab,
-           config_.layer_inputs_dim(), false,
-           {.role = TensorRole::table, .readers = TensorReaders::lookup});
+    if (inputs.table) {
+      matrix(TensorKind::layer_inputs, config_.embedding_format, config_.vocab,
+             config_.layer_inputs_dim(), false,
+             {.role = TensorRole::table, .readers = TensorReaders::lookup});
+    }
     matrix(TensorKind::layer_inputs_projection, config_.weight_format, config_.layer_inputs_dim(),
            config_.hidden, false, {});
     norm(TensorKind::layer_inputs_norm, inputs.norm, inputs.size);

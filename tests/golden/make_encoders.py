@@ -224,6 +224,11 @@ VARIANTS = {
         "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2, "num_hidden_layers": 2}),
     "rembert": dict(config={"input_embedding_size": 20, "output_embedding_size": 28, "type_vocab_size": 2}, pooling=MEAN,
                     of_class="RemBertForMaskedLM"),
+    # What it returns are vectors of tokens: hidden states are before the last product.
+    "embedding_gemma2": dict(family="embedding_gemma2_text", pooling=MEAN, normalize=True, states_of="norm", config={
+        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "global_head_dim": 14,
+        "num_global_key_value_heads": 3, "sliding_window": 6, "sliding_window_pattern": 2, "rms_norm_eps": 1e-3,
+        "hidden_size_per_layer_input": 8, "embedding_dim": 20}),
 }
 
 
@@ -241,6 +246,8 @@ def randomize(model, generator):
             else:
                 value = 1.3 * noise / weight.shape[-1] ** 0.5
             weight.data.copy_(value)
+        if hasattr(module, "layer_scalar"):
+            module.layer_scalar.copy_(0.5 + torch.rand(1, generator=generator))
 
 
 def write(path, value):
@@ -316,8 +323,12 @@ def make(name, variant, seed):
         if "released" in variant:
             plain = variant["released"](folder, Path(expected), generator, variant)
         model = of_class.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
-    layers = [] if rank else write_modules(folder, variant, config.hidden_size, generator)
+    size = getattr(config, "embedding_dim", config.hidden_size)
+    layers = [] if rank else write_modules(folder, variant, size, generator)
 
+    states_before = []
+    if "states_of" in variant:
+        model.get_submodule(variant["states_of"]).register_forward_hook(lambda *call: states_before.append(call[-1][0]))
     lengths, ids, hidden, vectors = [], [], [], []
     for text in PAIRED if rank else TEXTS:
         encoding = tokenizer.encode(QUERY, text) if rank else tokenizer.encode(variant.get("prompt", "") + text)
@@ -344,7 +355,7 @@ def make(name, variant, seed):
                     vector = torch.nn.functional.normalize(vector, dim=0)
         lengths.append(len(tokens))
         ids += tokens
-        hidden.append(states)
+        hidden.append(states_before.pop() if states_before else states)
         vectors.append(vector)
     numpy.array(lengths + ids, "<i4").tofile(folder / "tokens.i32")
     torch.cat(hidden).numpy().astype("<f4").tofile(folder / "hidden.f32")
