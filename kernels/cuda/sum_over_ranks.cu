@@ -1,28 +1,23 @@
 // Sums over ranks, and what rank 0 gathers: by the GPUs themselves where they reach each other's
-// memory, by NCCL where that is asked for, else by their hosts.
+// memory, else by NCCL, or where that is asked for; else by their hosts.
 #include <algorithm>
 
 #include "kernels/cuda/ranks/joined_ranks.h"
 #include "kernels/cuda/ranks/meeting.h"
 
 namespace faststream {
-namespace {
-
-std::unique_ptr<PeerSums> make_peers(RankLink& link, DType sums) {
-  return all_agree(link, !nccl_is_asked_for()) ? PeerSums::make(link, sums) : nullptr;
-}
-
-}  // namespace
 
 // All memory is made here: within a step other ranks would wait until it is allocated, and it for
 // them.
 CudaBackend::Ranks::Ranks(RankLink& link, DType sums)
     : type(sums),
-      peers(make_peers(link, sums)),
-      nccl(peers ? nullptr : NcclSums::make(link)),
       hosts(link, sums),
       hosts_of_floats(link, DType::f32),
-      floats(allocate_device(kMostFloats * sizeof(float))) {}
+      floats(allocate_device(kMostFloats * sizeof(float))) {
+  const bool asks_for_nccl = !all_agree(link, !nccl_is_asked_for());
+  if (!asks_for_nccl) peers = PeerSums::make(link, sums);
+  if (!peers) nccl = NcclSums::make(link, asks_for_nccl);
+}
 
 std::string CudaBackend::Ranks::description() const {
   if (peers) return "";

@@ -90,7 +90,7 @@ Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
     const int32_t n =
         std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);
     std::vector<PageCopy> copies;
-    if (!make_room(sequence, n, copies)) break;
+    if (!model_.runner->caches().make_room(sequence, n, copies)) break;
     const NewTokens piece{
         .sequence = &sequence,
         .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached), static_cast<size_t>(n)),
@@ -103,12 +103,6 @@ Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
 } catch (const std::exception&) {  // the device
   forget(group);
   return nullptr;
-}
-
-bool DraftModel::make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies) {
-  SequenceCaches& caches = model_.runner->caches();
-  return caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens)) &&
-         caches.take_pages(sequence, n_tokens, copies) == n_tokens;
 }
 
 void DraftModel::step(std::span<const NewTokens> inputs, std::span<const PageCopy> copies) {
@@ -141,7 +135,7 @@ void DraftModel::begin(std::vector<Draft*>& drafts) {
   std::vector<PageCopy> copies;
   std::erase_if(drafts, [&](const Draft* draft) {
     Sequence& sequence = texts_.at(draft->task.group);
-    if (!make_room(sequence, 1, copies)) return true;
+    if (!model_.runner->caches().make_room(sequence, 1, copies)) return true;
     const std::span<const int32_t> tokens = draft->task.group->tokens(0);
     inputs.push_back({.sequence = &sequence, .tokens = tokens.last(1)});
     return false;
@@ -157,7 +151,8 @@ void DraftModel::go_on(std::vector<Draft*>& drafts) {
   std::vector<NewTokens> inputs;
   std::vector<PageCopy> copies;
   std::erase_if(drafts, [&](Draft* draft) {
-    if (draft->tokens.back() >= model_.config.vocab || !make_room(draft->fork, 1, copies)) {
+    if (draft->tokens.back() >= model_.config.vocab ||
+        !model_.runner->caches().make_room(draft->fork, 1, copies)) {
       return true;
     }
     inputs.push_back({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});

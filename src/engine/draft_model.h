@@ -44,7 +44,6 @@ class DraftModel final : public Drafter {
   };
 
   Sequence* read_but_last(const SequenceGroup& group);
-  bool make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
   void step(std::span<const NewTokens> inputs, std::span<const PageCopy> copies);
   void draw(std::vector<Draft*>& drafts);
   void begin(std::vector<Draft*>& drafts);

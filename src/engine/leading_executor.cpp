@@ -5,8 +5,15 @@
 
 namespace faststream {
 
-LeadingExecutor::LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankPart part)
-    : own_(std::move(own)), link_(link), part_(part) {}
+LeadingExecutor::LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
+    : own_(std::move(own)),
+      link_(link),
+      part_(kModelPart),
+      device_(std::make_shared<std::recursive_mutex>()) {}
+
+LeadingExecutor::LeadingExecutor(std::unique_ptr<DeviceExecutor> own, const LeadingExecutor& leader,
+                                 RankPart part)
+    : own_(std::move(own)), link_(leader.link_), part_(part), device_(leader.device_) {}
 
 LeadingExecutor::~LeadingExecutor() {
   if (part_ != kModelPart) return;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 
 #include "backend/rank_link.h"
 #include "engine/executor.h"
@@ -24,16 +25,23 @@ class LeadingExecutor : public Executor {
   [[nodiscard]] size_t kv_bytes() const final { return own_->kv_bytes(); }
 
  protected:
-  /// own: of rank 0. The link, of all ranks, must outlive this.
-  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankPart part = kModelPart);
+  /// A model's. own: of rank 0. The link, of all ranks, must outlive this.
+  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link);
+  /// A predictor's of `leader`, which must outlive this.
+  LeadingExecutor(std::unique_ptr<DeviceExecutor> own, const LeadingExecutor& leader,
+                  RankPart part);
 
   [[nodiscard]] DeviceExecutor& own() const { return *own_; }
   [[nodiscard]] RankLink& link() const { return link_; }
   [[nodiscard]] RankPart part() const { return part_; }
-  /// Tells the others what is done here by task(own()). Where that fails here they have gone
-  /// another way: all calls throw Error from then on.
+  /// To be held while the device is used, which a model and its predictors have one of: threads
+  /// may call several of these at a time, and what is told and what is done here are in one order.
+  [[nodiscard]] std::recursive_mutex& device() const { return *device_; }
+  /// Tells the others what is done here by task(own()), while it holds device(). Where that fails
+  /// here they have gone another way: all calls throw Error from then on.
   template <typename Task>
   void together(const MessageWriter& message, Task task) {
+    const std::scoped_lock lock(device());
     link_.tell(message.bytes());
     try {
       task(*own_);
@@ -47,6 +55,7 @@ class LeadingExecutor : public Executor {
   std::unique_ptr<DeviceExecutor> own_;
   RankLink& link_;
   RankPart part_;
+  std::shared_ptr<std::recursive_mutex> device_;
 };
 
 }  // namespace faststream

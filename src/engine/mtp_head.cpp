@@ -93,7 +93,7 @@ void MtpHead::read_prompts(std::span<const NewStates> states) {
     const int32_t n = std::min(of_text.end, static_cast<int32_t>(beside.size()) - 1) - first;
     if (of_text.end - first <= kMostKeptOfText || n <= 0) continue;
     if (!text.kept.empty()) read_kept(read_all);
-    if (!text.kept.empty() || !make_room(text.sequence, n, pass.copies)) continue;
+    if (!text.kept.empty() || !runner_.caches().make_room(text.sequence, n, pass.copies)) continue;
     pass.add(*of_text.group, first,
              {.sequence = &text.sequence,
               .tokens = beside.subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
@@ -173,7 +173,7 @@ void MtpHead::read_kept(const ReadingOf& how) {
     const size_t n = std::min(text.kept.size(), beside.size() - std::min(beside.size(), first));
     is_any_left |= reading == Reading::none || n < text.kept.size();
     if (reading == Reading::none || n == 0) continue;
-    if (!make_room(text.sequence, static_cast<int32_t>(n), pass.copies)) {
+    if (!runner_.caches().make_room(text.sequence, static_cast<int32_t>(n), pass.copies)) {
       text.kept.clear();
       continue;
     }
@@ -247,12 +247,6 @@ void MtpHead::remember(const SequenceGroup& group, Text& text) {
   }
 }
 
-bool MtpHead::make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies) {
-  SequenceCaches& caches = runner_.caches();
-  return caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens)) &&
-         caches.take_pages(sequence, n_tokens, copies) == n_tokens;
-}
-
 void MtpHead::begin(std::vector<MtpDraft*>& drafts) {
   read_kept([&](const SequenceGroup& group) {
     const auto is_of_group = [&](const MtpDraft* draft) { return draft->task.group == &group; };
@@ -287,7 +281,7 @@ void MtpHead::take_over(std::vector<MtpDraft*>& drafts) {
     draft->head->release(*draft);
     draft->head = this;
     draft->fork = runner_.fork(text.sequence);
-    if (!make_room(draft->fork, number_, pass.copies)) return true;
+    if (!runner_.caches().make_room(draft->fork, number_, pass.copies)) return true;
     pass.rows.insert(pass.rows.end(), text.kept.begin(), text.kept.end());
     for (int32_t i = 0; i < n_drawn; ++i) {
       pass.rows.push_back(n_kept_ + static_cast<int32_t>(drawn.size()));
@@ -319,7 +313,7 @@ void MtpHead::go_on(std::vector<MtpDraft*>& drafts) {
     if (draft->fork.n_cached == 0) {
       draft->fork = runner_.fork(texts_.at(draft->task.group).sequence);
     }
-    if (!make_room(draft->fork, 1, pass.copies)) return true;
+    if (!runner_.caches().make_room(draft->fork, 1, pass.copies)) return true;
     pass.add({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});
     pass.rows.push_back(std::exchange(draft->row, static_cast<int32_t>(pass.rows.size())));
     return false;

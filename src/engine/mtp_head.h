@@ -123,7 +123,6 @@ class MtpHead {
   void read_kept(const ReadingOf& how);
   bool has_room_to_keep(int32_t n_rows);
   void keep_rows(std::span<const int32_t> rows, int32_t to);
-  bool make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
   template <typename TakeStates>
   void run(const Pass& pass, TakeStates take_states);
 

@@ -44,7 +44,8 @@ class PipelineExecutor::StepChoices final : public Choices {
   using Choose = std::function<std::unique_ptr<Choices>()>;
 
   /// choose: called once they are waited for.
-  StepChoices(std::mutex& device, Choose choose) : device_(device), choose_(std::move(choose)) {}
+  StepChoices(std::recursive_mutex& device, Choose choose)
+      : device_(device), choose_(std::move(choose)) {}
   StepChoices(const StepChoices&) = delete;
   StepChoices& operator=(const StepChoices&) = delete;
   // What the device has for choices goes back to it, which another thread may be using.
@@ -60,77 +61,40 @@ class PipelineExecutor::StepChoices final : public Choices {
   void read(size_t r, SampledToken& to) override { chosen_->read(r, to); }
 
  private:
-  std::mutex& device_;
+  std::recursive_mutex& device_;
   Choose choose_;
   std::unique_ptr<Choices> chosen_;
 };
 
-// Beside steps of the model, which another thread has the device begin.
+// Of a predictor, which runs while other threads wait for the model's choices.
 class PipelineExecutor::Predictor final : public RankedExecutor {
  public:
-  Predictor(std::unique_ptr<DeviceExecutor> own, PipelineExecutor& model, RankPart part)
-      : RankedExecutor(std::move(own), model.link(), model.sharing(), part),
-        model_(model),
-        device_(model.device_) {}
+  Predictor(std::unique_ptr<DeviceExecutor> own, const RankedExecutor& leader, RankPart part)
+      : RankedExecutor(std::move(own), leader, part) {}
 
   [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
                                                          const RunnerLimits& limits) override {
-    const std::scoped_lock lock(device_);
-    return std::make_unique<Predictor>(make_own_predictor(predictor, limits), model_,
+    return std::make_unique<Predictor>(make_own_predictor(predictor, limits), *this,
                                        part_of_predictor(predictor));
   }
-  void forward(const Batch& batch) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::forward(batch);
-  }
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override {
-    return std::make_unique<StepChoices>(device_, [this, rules] {
-      const std::scoped_lock lock(device_);
+    return std::make_unique<StepChoices>(device(), [this, rules] {
+      const std::scoped_lock lock(device());
       return RankedExecutor::choose(rules);
     });
   }
   std::vector<float> logits() override {
-    const std::scoped_lock lock(device_);
+    const std::scoped_lock lock(device());
     return RankedExecutor::logits();
   }
-  void copy(std::span<const std::vector<PageCopy>> copies) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::copy(copies);
-  }
-  void take_hidden_states(std::span<const int32_t> rows) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::take_hidden_states(rows);
-  }
-  void take_own_states(std::span<const int32_t> rows) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::take_own_states(rows);
-  }
-  void keep_hidden_states(int32_t first, int32_t count, int32_t to) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::keep_hidden_states(first, count, to);
-  }
-  void take_kept_states(std::span<const int32_t> rows) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::take_kept_states(rows);
-  }
-
-  void compact_kept_states(std::span<const int32_t> rows) override {
-    const std::scoped_lock lock(device_);
-    RankedExecutor::compact_kept_states(rows);
-  }
-
- private:
-  PipelineExecutor& model_;
-  std::mutex& device_;
 };
 
 PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,
                                    RankLink& link, RankLink& of_stage)
-    : RankedExecutor(std::move(own), link, of_stage, kModelPart), config_(std::move(config)) {}
+    : RankedExecutor(std::move(own), link, of_stage), config_(std::move(config)) {}
 
 std::unique_ptr<Executor> PipelineExecutor::make_predictor(size_t predictor,
                                                            const RunnerLimits& limits) {
-  const std::scoped_lock lock(device_);
   return std::make_unique<Predictor>(make_own_predictor(predictor, limits), *this,
                                      part_of_predictor(predictor));
 }
@@ -140,7 +104,6 @@ void PipelineExecutor::read_sources(const Batch& /*batch*/) {
 }
 
 void PipelineExecutor::forward(const Batch& batch) {
-  const std::scoped_lock lock(device_);
   together(rank_message(RankCommand::forward).put(batch), [&](DeviceExecutor& own) {
     pass_through(own, link(), sharing(), batch);
     ++n_begun_;
@@ -148,22 +111,22 @@ void PipelineExecutor::forward(const Batch& batch) {
 }
 
 std::unique_ptr<Choices> PipelineExecutor::choose(std::span<const SamplingRow> rules) {
-  const std::scoped_lock lock(device_);
+  const std::scoped_lock lock(device());
   return std::make_unique<StepChoices>(
-      device_, [this, step = n_begun_, rules] { return choose(step, rules); });
+      device(), [this, step = n_begun_, rules] { return choose(step, rules); });
 }
 
 std::unique_ptr<Choices> PipelineExecutor::choose(int64_t step,
                                                   std::span<const SamplingRow> rules) {
   const Bytes rows = rows_.take(link(), own().config().rank, step);
-  const std::scoped_lock lock(device_);
+  const std::scoped_lock lock(device());
   finish(step, rows);
   return own().choose(rules);
 }
 
 std::vector<float> PipelineExecutor::logits() {
   const Bytes rows = rows_.take(link(), own().config().rank, n_begun_);
-  const std::scoped_lock lock(device_);
+  const std::scoped_lock lock(device());
   finish(n_begun_, rows);
   return own().logits();
 }
@@ -175,11 +138,6 @@ void PipelineExecutor::finish(int64_t step, std::span<const std::byte> rows) {
     begin_together(own, sharing());
     n_finished_ = step;
   });
-}
-
-void PipelineExecutor::copy(std::span<const std::vector<PageCopy>> copies) {
-  const std::scoped_lock lock(device_);
-  RankedExecutor::copy(copies);
 }
 
 void follow_stage(DeviceExecutor& executor, RankLink& link, RankLink& of_stage) {

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -58,7 +57,6 @@ class PipelineExecutor final : public RankedExecutor {
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
   /// Of the last step, which nobody else waits for.
   std::vector<float> logits() override;
-  void copy(std::span<const std::vector<PageCopy>> copies) override;
 
  private:
   class Predictor;
@@ -69,8 +67,7 @@ class PipelineExecutor final : public RankedExecutor {
 
   ModelConfig config_;
   StageRows rows_;          // of who waits
-  std::mutex device_;       // what is told and what is computed here are in the same order
-  int64_t n_begun_ = 0;     // steps, guarded by it
+  int64_t n_begun_ = 0;     // steps, guarded by device()
   int64_t n_finished_ = 0;  // the step that the device has logits of, likewise
 };
 

@@ -25,8 +25,8 @@ std::unique_ptr<DeviceExecutor> RankedExecutor::make_own_predictor(size_t predic
 
 std::unique_ptr<Executor> RankedExecutor::make_predictor(size_t predictor,
                                                          const RunnerLimits& limits) {
-  return std::unique_ptr<Executor>(new RankedExecutor(make_own_predictor(predictor, limits), link(),
-                                                      sharing(), part_of_predictor(predictor)));
+  return std::unique_ptr<Executor>(new RankedExecutor(make_own_predictor(predictor, limits), *this,
+                                                      part_of_predictor(predictor)));
 }
 
 void RankedExecutor::read_sources(const Batch& batch) {

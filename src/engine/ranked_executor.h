@@ -26,7 +26,7 @@ class RankedExecutor : public LeadingExecutor {
  public:
   /// own: the executor of rank 0. The link must outlive this.
   RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link)
-      : RankedExecutor(std::move(own), link, link, kModelPart) {}
+      : RankedExecutor(std::move(own), link, link) {}
 
   [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
                                                          const RunnerLimits& limits) override;
@@ -42,10 +42,12 @@ class RankedExecutor : public LeadingExecutor {
   void compact_kept_states(std::span<const int32_t> rows) override;
 
  protected:
-  /// link: of all ranks that listen; sharing: of those that share the part's steps.
-  RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankLink& sharing,
-                 RankPart part)
-      : LeadingExecutor(std::move(own), link, part), sharing_(sharing) {}
+  /// link: of all ranks that listen; sharing: of those that share the model's steps.
+  RankedExecutor(std::unique_ptr<DeviceExecutor> own, RankLink& link, RankLink& sharing)
+      : LeadingExecutor(std::move(own), link), sharing_(sharing) {}
+  /// A predictor's, see LeadingExecutor.
+  RankedExecutor(std::unique_ptr<DeviceExecutor> own, const RankedExecutor& leader, RankPart part)
+      : LeadingExecutor(std::move(own), leader, part), sharing_(leader.sharing_) {}
 
   [[nodiscard]] RankLink& sharing() const { return sharing_; }
   /// Of a predictor here, once the others are told to make theirs.

@@ -190,6 +190,12 @@ int32_t SequenceCaches::take_pages(Sequence& sequence, int32_t n_tokens,
   return std::min(n_tokens, room);
 }
 
+bool SequenceCaches::make_room(Sequence& sequence, int32_t n_tokens,
+                               std::vector<PageCopy>& copies) {
+  return make_room(missing(sequence, int64_t{sequence.n_cached} + n_tokens)) &&
+         take_pages(sequence, n_tokens, copies) == n_tokens;
+}
+
 PageCopy SequenceCaches::replace_page(Sequence& sequence, size_t index, int32_t page) {
   const int32_t old = std::exchange(sequence.pages[index], page);
   for (auto cache = caches_.rbegin(); cache != caches_.rend(); ++cache) {

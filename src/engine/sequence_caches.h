@@ -78,6 +78,9 @@ class SequenceCaches {
   /// Takes pages for a sequence's next n_tokens, or for as many as there is room for; returns how
   /// many. Adds the copies that are to be made before they are written.
   int32_t take_pages(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
+  /// The same for all n_tokens, once there is room for all that they take. False where there is too
+  /// little.
+  bool make_room(Sequence& sequence, int32_t n_tokens, std::vector<PageCopy>& copies);
   /// Gives a sequence `page`, which it holds from now on, in place of one that others hold too.
   /// Returns the copy to be made before its next step.
   [[nodiscard]] PageCopy replace_page(Sequence& sequence, size_t index, int32_t page);

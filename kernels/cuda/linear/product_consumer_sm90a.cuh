@@ -395,7 +395,8 @@ class Consumer {
 
   // The same of E4M3: of each group of columns a chain, whose sums times the group's scale are
   // added in order, in each half of the inputs. Meanwhile the tensor cores have the next group, or
-  // of many rows, whose sums registers have no room for twice, the other warpgroup's.
+  // of many rows, whose sums registers have no room for twice, the other warpgroup's: nobody needs
+  // to tell them to take turns.
   template <int kRows>
   __device__ void multiply_groups(const Steps& steps, int rows, Sums& totals) {
     if constexpr (kRows > kPartRows) {
@@ -405,43 +406,35 @@ class Consumer {
     const int half = K::kGrouped || a_.tiling.split > 1 ? 0 : steps.count / 2;
     ParkedSums<kRows / 2> first_half;
     Sums sums[kTwice ? 2 : 1] = {};
-    if (!kTwice && group_ == 1) give_turn(0);
 #pragma unroll 1
     for (int step = 0; step < steps.count; ++step) {
       float of_groups[Scales::kGroups][2];
       group_scales_.take(of_groups);
-      const bool begins = step == 0 || step == half;
-      const bool is_last = step + 1 == steps.count;
       // A loop ends with no product on its way: the compiler would have each wait for the one
       // before.
-      int before = kTwice ? begin_group<kRows>(sums[0]) : 0;
+      int next = kTwice ? begin_group<kRows>(sums[0]) : 0;
 #pragma unroll
       for (int i = 0; i < Scales::kGroups; ++i) {
         Sums& now = sums[kTwice ? i % 2 : 0];
-        if constexpr (kTwice) {
-          const int stage = before;
-          if (i + 1 < Scales::kGroups) {
-            before = begin_group<kRows>(sums[(i + 1) % 2]);
-            wait_for_groups<1>();
-          } else {
-            wait_for_groups<0>();
-          }
-          release(now, stage);
+        const int stage = kTwice ? next : begin_group<kRows>(now);
+        if (kTwice && i + 1 < Scales::kGroups) {
+          next = begin_group<kRows>(sums[(i + 1) % 2]);
+          wait_for_groups<1>();
         } else {
-          synchronize_threads(kTurn + group_, kGroups * kWarpgroup);
-          const int stage = begin_group<kRows>(now);
           wait_for_groups<0>();
-          release(now, stage);
-          const bool ends = is_last && i + 1 == Scales::kGroups;
-          if (group_ == 0 || !ends) give_turn(1 - group_);
         }
+        pin(now);
+        if (lane_ == 0) arrive(shared_.done[stage]);
 #pragma unroll
         for (int j = 0; j < kRows / 2; ++j) {
-          const float more = __fmul_rn(now[j], of_groups[i][j / 2 % 2]);
-          totals[j] = begins && i == 0 ? more : __fadd_rn(totals[j], more);
+          totals[j] = __fmaf_rn(now[j], of_groups[i][j / 2 % 2], totals[j]);
         }
       }
-      if (step + 1 == half) first_half.put(totals);
+      if (step + 1 == half) {
+        first_half.put(totals);
+#pragma unroll
+        for (int j = 0; j < kRows / 2; ++j) totals[j] = 0;
+      }
     }
     if (half > 0) first_half.add_to(totals);
   }
@@ -463,18 +456,6 @@ class Consumer {
     end_group();
     at_.advance(a_.n_stages);
     return stage;
-  }
-
-  // The chain is done, and its stage may be filled.
-  __device__ void release(Sums& sums, int stage) {
-    pin(sums);
-    if (lane_ == 0) arrive(shared_.done[stage]);
-  }
-
-  // The tensor cores are the other warpgroup's, which waits for its turn or will.
-  static __device__ void give_turn(int group) {
-    __syncwarp();
-    asm volatile("bar.arrive %0, %1;" ::"r"(kTurn + group), "n"(kGroups * kWarpgroup) : "memory");
   }
 
   // Makes the first half of the sums those of both blocks of the cluster, of this block's half of
@@ -704,7 +685,6 @@ class Consumer {
 
   // Named barriers.
   static constexpr int kResultsFree = 1;  // and one more for the second warpgroup
-  static constexpr int kTurn = 3;         // likewise
 
   const Arguments& a_;
   const Maps& maps_;

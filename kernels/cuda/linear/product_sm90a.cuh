@@ -290,8 +290,10 @@ void launch(Arguments a, DType type, const Queue& queue) {
 /// By the kernel of the tiles' rows. coded: of the weight.
 template <typename Element, typename Out, Finish kLast>
 void launch(const Product& product, DType type, const Queue& queue, const CodedLayout& coded = {}) {
-  constexpr bool kCodes = std::is_same_v<Element, Coded> || std::is_same_v<Element, __nv_fp8_e4m3>;
-  constexpr int kMost = kCodes ? kMostRowsBesideCodes : kMaxTileRows;
+  constexpr int kMost = std::is_same_v<Element, __nv_fp8_e4m3> ? kMostRowsBesideE4m3
+                        : std::is_same_v<Element, Coded>       ? kMostRowsBesideCodes
+                                                               : kMaxTileRows;
+  constexpr int kFew = 128;
   using Most = Kind<Element, Out, kLast, kMost>;
   const TiledProduct tiled{product.rows,
                            ceil_div(product.outputs, Most::kOutputs),
@@ -304,10 +306,10 @@ void launch(const Product& product, DType type, const Queue& queue, const CodedL
   arguments.coded = coded;
   if (tiling.rows <= 64) {
     launch<Kind<Element, Out, kLast, 64>>(arguments, type, queue);
-  } else if (kCodes || tiling.rows > 128) {
+  } else if (kMost == kFew || tiling.rows > kFew) {
     launch<Most>(arguments, type, queue);
-  } else if constexpr (!kCodes) {
-    launch<Kind<Element, Out, kLast, 128>>(arguments, type, queue);
+  } else if constexpr (kMost > kFew) {
+    launch<Kind<Element, Out, kLast, kFew>>(arguments, type, queue);
   }
 }
 

@@ -9,8 +9,10 @@ namespace faststream {
 inline constexpr int32_t kTileChannels = 128;  // rows of the weight
 inline constexpr int32_t kMinTileRows = 64;    // of x
 inline constexpr int32_t kMaxTileRows = 256;
-inline constexpr int32_t kMostRowsBesideCodes = 128;  // of floats: sums are in registers twice
-inline constexpr int32_t kPartRows = 32;              // tiles have a multiple
+// Beside codes of floats sums are in registers twice.
+inline constexpr int32_t kMostRowsBesideCodes = 128;
+inline constexpr int32_t kMostRowsBesideE4m3 = 160;
+inline constexpr int32_t kPartRows = 32;    // tiles have a multiple
 inline constexpr int32_t kBandRows = 2048;  // go through all weights together, in the L2 cache
 
 /// Rows of x that meet one of several weights, that of an expert.
@@ -104,7 +106,7 @@ class TilingChooser {
     const int32_t tiles = down * product_.across;
     const Tiling tiling{.rows = rows,
                         .down = down,
-                        .band = kBandRows / rows,
+                        .band = ceil_div(kBandRows, rows),
                         .across = product_.across,
                         .whole = tiles,
                         .pieces = tiles};

@@ -14,8 +14,8 @@
 
 namespace faststream {
 
-/// Sums are NCCL's where that is asked for; else the GPUs' own, where these reach each other's
-/// memory; else their hosts'.
+/// Sums are the GPUs' own where these reach each other's memory; else NCCL's if there is one, or
+/// where that is asked for; else their hosts'.
 struct CudaBackend::Ranks {
   /// Floats that ranks add up at a time beside a layer's rows; a multiple of kEachOfRow.
   static constexpr int64_t kMostFloats = int64_t{256} << 10;

@@ -151,12 +151,6 @@ std::vector<T> gather(RankLink& link, const T& own) {
   return all;
 }
 
-// What each rank says before NCCL is looked for.
-struct Introduction {
-  bool is_asked_for = false;
-  bool can_run = false;
-};
-
 // Of all ranks: versions of what they have found, 0: nothing. "" if these run together.
 std::string why_they_cannot(std::span<const int> versions) {
   if (std::ranges::count(versions, 0) > 0) return "a rank has no NCCL";
@@ -182,17 +176,13 @@ NcclSums::NcclSums(NcclLibrary nccl, RankLink& link)
       progress_memory_(allocate_pinned(sizeof(Progress))),
       progress_(new (progress_memory_.get()) Progress) {}
 
-std::unique_ptr<NcclSums> NcclSums::make(RankLink& link) {
-  const std::vector<Introduction> all =
-      gather(link, Introduction{.is_asked_for = nccl_is_asked_for(),
-                                .can_run = !(link.is_in_process() && loads_kernels_late())});
-  if (std::ranges::none_of(all, &Introduction::is_asked_for)) return nullptr;
-  if (!std::ranges::all_of(all, &Introduction::can_run)) {
-    refuse("ranks that are threads need CUDA_MODULE_LOADING=EAGER");
-  }
+std::unique_ptr<NcclSums> NcclSums::make(RankLink& link, bool is_asked_for) {
   std::unique_ptr<NcclSums> sums;
-  if (const std::string why = connect(link, sums); !why.empty()) refuse(why);
-  sums->try_out();
+  const bool can_run = all_agree(link, !(link.is_in_process() && loads_kernels_late()));
+  const std::string why =
+      can_run ? connect(link, sums) : "ranks that are threads need CUDA_MODULE_LOADING=EAGER";
+  if (!why.empty() && is_asked_for) refuse(why);
+  if (sums) sums->try_out();
   return sums;
 }
 

@@ -27,11 +27,11 @@ namespace faststream {
 /// make a text depend on its company.
 class NcclSums {
  public:
-  /// All ranks make theirs together. Null on all of them where no rank's FASTSTREAM_NCCL asks for
-  /// it. Throws Error where it does, and NCCL is not found, ranks are threads and kernels are
-  /// loaded when they are first used, or NCCL finds no way from one to the other, which two ranks
-  /// on one GPU have not either; and when a GPU fails. The current GPU is the rank's.
-  static std::unique_ptr<NcclSums> make(RankLink& link);
+  /// All ranks make theirs together. Null on all of them where NCCL is not found, ranks are threads
+  /// and kernels are loaded when they are first used, or NCCL finds no way from one to the other,
+  /// which two ranks on one GPU have not either; where it is asked for (nccl_is_asked_for(), of any
+  /// rank) Error says which. Throws Error, too, when a GPU fails. The current GPU is the rank's.
+  static std::unique_ptr<NcclSums> make(RankLink& link, bool is_asked_for);
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;
   ~NcclSums();

@@ -225,8 +225,8 @@ void expect_sums(const std::string& names, DType type) {
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t c = 0; c < stride; ++c) {
             const auto at = static_cast<size_t>(r * stride + c);
-            const float sum = c < cols ? factor / static_cast<float>(1 + rank) *
-                                             share[static_cast<size_t>(r * cols + c)]
+            const float sum = c < cols ? factor * share[static_cast<size_t>(r * cols + c)] /
+                                             static_cast<float>(1 + rank)
                                        : 0;
             const float kept = output == OutputMode::add || c >= cols ? before[at] : 0;
             ASSERT_EQ(after[at], kept + sum) << rows << " rows, row " << r << ", column " << c;
@@ -558,6 +558,13 @@ TEST(RanksCuda, AddUpAlikeByNccl) {
   expect_gathered_columns("cuda:0,1");
   expect_normalized_parts_on("cuda:0,1");
   expect_float_sums_on("cuda:0,1");
+}
+
+// More ranks than can reach each other's memory, of which no two may have a GPU for NCCL: hosts add
+// up.
+TEST(RanksCuda, AddUpByHostsWhereNothingElseCan) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  expect_sums("cuda:0,0,0,0,0,0,0,0,0", DType::f32);
 }
 
 // What rank 0 says where all, or one, cannot use what was asked for; what nobody asked for is left
