@@ -513,6 +513,9 @@ class Backend {
   /// must then outlive it. `progress`, if set, is called with the bytes done so far.
   virtual const std::byte* load_weights(const WeightSource& source,
                                         const std::function<void(size_t)>& progress) = 0;
+  /// To be called once of each matrix of weights that has come to this backend's memory, before
+  /// operations take it: may put its elements in an order of the backend's own.
+  virtual void arrange(const Weight& /*weight*/) {}
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   /// Waits for all operations, then copies.
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;

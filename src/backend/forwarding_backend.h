@@ -46,6 +46,7 @@ class ForwardingBackend : public Backend {
     backend_->expect_products(weight_format, weight_bytes);
   }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
+  void arrange(const Weight& weight) override { backend_->arrange(weight); }
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override {
     return backend_->load_weights(source, progress);
