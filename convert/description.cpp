@@ -57,6 +57,7 @@ std::string ranges(const ModelConfig& config, size_t kind) {
 std::string embedding(const ModelConfig& config) {
   std::ostringstream text;
   text << "vocabulary " << config.vocab;
+  if (config.embedding.size > 0) text << " of " << config.embedding.size << ", projected";
   if (config.embedding.multiplier != 1) text << ", times " << config.embedding.multiplier;
   if (config.embedding.positions > 0) {
     text << ", " << config.embedding.positions << " learned positions";
@@ -70,8 +71,9 @@ std::string embedding(const ModelConfig& config) {
 
 std::string layer_inputs(const LayerInputsConfig& inputs) {
   std::ostringstream text;
-  text << inputs.size << " elements of each token for each layer, table times " << inputs.multiplier
-       << ", " << name_of(inputs.activation);
+  text << inputs.size << " elements of each token for each layer, ";
+  if (inputs.table) text << "table times " << inputs.multiplier << ", ";
+  text << name_of(inputs.activation);
   if (inputs.norm) text << ", " << name_of(inputs.norm) << " of the projection";
   if (inputs.norm_after) text << ", " << name_of(inputs.norm_after) << " after";
   return text.str();
@@ -106,6 +108,10 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   if (attention.relative_bias) {
     text << ", relative bias of " << attention.relative_bias.buckets << " buckets up to "
          << attention.relative_bias.max_distance;
+  }
+  if (const RelativeScoresConfig& scores = attention.relative_scores) {
+    text << ", scores of " << scores.rows << " relative positions";
+    if (scores.max_distance > 0) text << " up to " << scores.max_distance;
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
   if (attention.output_gate) text << ", gated";

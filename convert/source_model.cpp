@@ -181,12 +181,12 @@ void check_tensor(const SourceModel& model, const TensorPlan& plan) {
     const int64_t of_part = part_rows(part, width);
     rows += of_part;
     for_each_summand(part, [&](const TensorPart& each) {
-      if (each.source.empty()) return;
-      static_cast<void>(model.weights.require(each.source, each.shape));
       if (each.projection.inputs > 0) {
         static_cast<void>(model.weights.require(each.projection.matrix,
                                                 projection_shape(each.projection, width)));
       }
+      if (each.source.empty()) return;
+      static_cast<void>(model.weights.require(each.source, each.shape));
       if (!fits(each, width) || part_rows(each, width) != of_part) {
         throw Error(model.weights.name() + ": tensor " + in_quotes(each.source) +
                     " with the shape " + shape_text(each.shape) + " has other rows than \"" +
@@ -209,7 +209,7 @@ int64_t source_width(const TensorPart& part, int64_t width) {
 
 std::vector<int64_t> projection_shape(const RowProjection& projection, int64_t width) {
   if (projection.transposed) return {projection.inputs, width};
-  return {width, projection.inputs};
+  return {projection.of_rows > 0 ? projection.of_rows : width, projection.inputs};
 }
 
 int64_t part_rows(const TensorPart& part, int64_t width) {

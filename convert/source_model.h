@@ -36,6 +36,10 @@ struct RowProjection {
   std::string matrix;  ///< its name: [width, inputs], or [inputs, width] if transposed
   int64_t inputs = 0;  ///< width of the rows before; 0: there is no projection
   bool transposed = false;
+  /// If above 0, the matrix has so many rows, of which it is those from first_row on; not of one
+  /// that is transposed.
+  int64_t of_rows = 0;
+  int64_t first_row = 0;
 };
 
 /// Rows of a model file's tensor that one tensor of the checkpoint provides: those from first_row

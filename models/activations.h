@@ -55,6 +55,8 @@ inline bool normalizes_stream(const LayerConfig& layer) {
 /// The matrices between operations, one buffer each, allocated once for the largest batch.
 struct Activations {
   Matrix residual;              ///< [tokens, stream_dim] f32: the residual stream, and others
+  Matrix embedded;              ///< [tokens, embedding.size] f32: what is projected to it
+  Matrix embedded_normed;       ///< [tokens, embedding.size]
   Matrix stream_copy;           ///< [tokens, hidden]: the stream, where it is normalized itself
   Matrix normed;                ///< [tokens, hidden]: what a branch reads
   Matrix normed_for_ffn;        ///< [tokens, hidden]: of parallel branches with two norms
@@ -74,7 +76,9 @@ struct Activations {
   std::vector<Matrix> cos_sin;  ///< a rope: [tokens, dims] f32
   /// [tokens, in_dim of attention, or in of a recurrent mixer], or latent queries and what is kept
   Matrix qkv;
-  Matrix convolved;        ///< [tokens, channels] of a recurrent mixer
+  Matrix relative_to_queries;  ///< [tokens, n_heads · rows]: relative scores of queries
+  Matrix relative_to_keys;     ///< likewise of keys
+  Matrix convolved;            ///< [tokens, channels] of a recurrent mixer
   Matrix steps;            ///< [tokens, raised + gates] f32 of a recurrent mixer, or gates of heads
   Matrix attended;         ///< [tokens, sums of attention, latents' too, or of a recurrent mixer]
   Matrix latents;          ///< [tokens, q_rank, or rank of a recurrent mixer]
@@ -114,6 +118,8 @@ struct Activations {
                                [&](const auto& layer) { return condition(layer) ? hidden : 0; });
     };
     shape(residual, DType::f32, tokens, config.stream_dim());
+    shape(embedded, DType::f32, tokens, config.embedding.size);
+    shape(embedded_normed, act, tokens, config.embedding.size);
     shape(stream_copy, act, tokens, act == DType::f32 ? 0 : hidden_if(normalizes_stream));
     shape(normed, act, tokens, hidden);
     shape(normed_for_ffn, act, tokens, hidden_if(has_own_input));
@@ -161,6 +167,13 @@ struct Activations {
           std::max({of_attention([](const auto& a) { return a.in_dim(); }),
                     of_latent([](const Latent& a) { return a.latent_q_dim() + a.kept_dim(); }),
                     of_recurrent(&RecurrentShape::in)}));
+    const auto of_relative = [&](bool RelativeScoresConfig::*are_there) {
+      return largest_of_mixers<AttentionConfig>(config, [&](const AttentionConfig& a) {
+        return a.relative_scores.*are_there ? a.n_heads * a.relative_scores.rows : int64_t{0};
+      });
+    };
+    shape(relative_to_queries, act, tokens, of_relative(&RelativeScoresConfig::of_queries));
+    shape(relative_to_keys, act, tokens, of_relative(&RelativeScoresConfig::of_keys));
     shape(convolved, act, tokens, of_recurrent(&RecurrentShape::channels));
     shape(
         steps, DType::f32, tokens,

@@ -5,6 +5,31 @@
 #include "models/mixers.h"
 
 namespace faststream {
+namespace {
+
+// Products of each token's queries and keys with what positions relative to them have.
+RelativeScores relative_scores(const Pass& pass, const AttentionWeights& attention,
+                               const Matrix& qkv) {
+  const AttentionConfig& config = attention.config;
+  RelativeScores scores = attention.rule.relative;
+  const auto products = [&](const Linear& vectors, const Matrix& heads, const Matrix& memory) {
+    const Matrix out = pass.rows_in(memory, vectors.weight.rows);
+    pass.backend.head_linear(heads, vectors.weight, config.n_heads, out);
+    return out;
+  };
+  if (attention.relative_keys) {
+    scores.of_queries = products(attention.relative_keys, qkv.columns(0, config.q_dim()),
+                                 pass.memory.relative_to_queries);
+  }
+  if (attention.relative_queries) {
+    scores.of_keys =
+        products(attention.relative_queries, qkv.columns(config.q_dim(), config.k_dim()),
+                 pass.memory.relative_to_keys);
+  }
+  return scores;
+}
+
+}  // namespace
 
 void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
   const AttentionConfig& config = attention.config;
@@ -12,6 +37,10 @@ void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
   if (config.v_norm) {
     attention.heads.v_weight =
         tables.add(std::vector<float>(static_cast<size_t>(config.v_dim()), 1.0F));
+  }
+  if (config.relative_scores) {
+    attention.rule.relative.vectors = tables.add(row_by_distance(config.relative_scores));
+    attention.rule.relative.reach = static_cast<int32_t>(config.relative_scores.reach());
   }
   if (!config.relative_bias) return;
   std::vector<float> of_buckets(static_cast<size_t>(config.relative_bias.buckets * config.n_heads));
@@ -34,8 +63,10 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
          {qkv.columns(config.q_dim(), config.k_dim()), attention.k_norm, config.k_norm_share}}};
     renormalize(pass.backend, norms);
   }
+  AttentionRule rule = attention.rule;
+  if (config.relative_scores) rule.relative = relative_scores(pass, attention, qkv);
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
-                         attention.heads, kv, attention.rule, sums);
+                         attention.heads, kv, rule, sums);
   if (config.output_gate) {
     const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
     pass.backend.scale(gates, Activation::sigmoid, sums);

@@ -51,6 +51,16 @@ int64_t bucket_of(const RelativeBiasConfig& bias, int64_t ahead) {
   return first + std::min(exact + static_cast<int64_t>(share), n - 1);
 }
 
+// How many rows from the middle one that of a distance is, in float32 as Transformers computes it.
+int64_t steps_to(const RelativeScoresConfig& scores, int64_t distance) {
+  const int64_t exact = scores.rows / 4;
+  if (scores.max_distance == 0 || distance <= exact) return distance;
+  const auto of_exact = static_cast<float>(exact);
+  const float share = std::log(static_cast<float>(distance) / of_exact) /
+                      std::log(static_cast<float>(scores.max_distance - 1) / of_exact);
+  return exact + static_cast<int64_t>(std::ceil(share * static_cast<float>(exact - 1)));
+}
+
 }  // namespace
 
 ModelConfig plain_decoder(const PlainShape& shape) {
@@ -315,6 +325,18 @@ std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
   return by_distance;
 }
 
+std::vector<int32_t> row_by_distance(const RelativeScoresConfig& scores) {
+  const int64_t half = scores.rows / 2;
+  const int64_t reach = scores.reach();
+  std::vector<int32_t> rows;
+  for (int64_t distance = -reach; distance <= reach; ++distance) {
+    const int64_t steps = steps_to(scores, std::abs(distance));
+    const int64_t row = half + (distance > 0 ? -steps : steps);
+    rows.push_back(static_cast<int32_t>(std::clamp<int64_t>(row, 0, scores.rows - 1)));
+  }
+  return rows;
+}
+
 namespace {
 
 // Further limits of the same kind.
@@ -387,6 +409,28 @@ void check_relative_bias(const RelativeBiasConfig& bias, const Checker& check) {
   check.count("relative_bias.max_distance", bias.max_distance, kMaxDistance, of_one_side / 2 + 1);
 }
 
+void check_relative_scores(const AttentionConfig& attention, const LayerConfig& layer,
+                           const Checker& check) {
+  const RelativeScoresConfig& scores = attention.relative_scores;
+  if (!scores) return;
+  check.count("relative_scores.rows", scores.rows, kMaxBuckets, 2);
+  if (scores.rows % 2 != 0) check.fail("relative_scores.rows is odd");
+  if (scores.max_distance != 0) {
+    if (scores.rows % 4 != 0) check.fail("relative_scores.rows is not a multiple of four");
+    check.count("relative_scores.max_distance", scores.max_distance, kMaxCount,
+                scores.rows / 4 + 2);
+  }
+  if (!scores.of_queries && !scores.of_keys) {
+    check.fail("relative_scores are neither of queries nor of keys");
+  }
+  if (!attention.bidirectional || attention.n_heads != attention.n_kv_heads || attention.rope ||
+      attention.qk_norm != QkNorm::none || attention.kv_of || layer.cross_attention) {
+    check.fail(
+        "relative_scores are of bidirectional attention with keys for each head, which are neither "
+        "rotated nor normalized");
+  }
+}
+
 void check_cross_attention(const AttentionConfig& attention, const LayerConfig& layer,
                            const ModelConfig& config, const Checker& check) {
   const BranchNorms& norms = layer.cross_attention->norms;
@@ -444,6 +488,7 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   }
   for (const float slope : attention.slopes) check.number("a slope", slope, -kLargest, kLargest);
   check_relative_bias(attention.relative_bias, check);
+  check_relative_scores(attention, layer, check);
   if (attention.bidirectional && !config.output.none) {
     check.fail("tokens see later ones, so that there can be no output matrix");
   }
@@ -665,8 +710,9 @@ void check_aside(const AsideConfig& aside, const LayerConfig& layer, const Model
   check_mixer(attention, layer, config, check);
   check_feed_forward("the size of its feed-forward", aside.ffn, check);
   if (attention.qkv_bias || attention.out_bias || attention.qk_norm != QkNorm::none ||
-      attention.sinks || attention.relative_bias || attention.kv_of || attention.output_gate ||
-      attention.bidirectional || aside.ffn.xielu || layer.parallel || layer.cross_attention) {
+      attention.sinks || attention.relative_bias || attention.relative_scores || attention.kv_of ||
+      attention.output_gate || attention.bidirectional || aside.ffn.xielu || layer.parallel ||
+      layer.cross_attention) {
     check.fail("a block beside the stream has plain attention and a plain feed-forward");
   }
 }
@@ -913,6 +959,12 @@ void validate(const ModelConfig& config, std::string_view where) {
     check.fail("there are fewer learned positions than max_context");
   }
   check.count("the number of segments", config.embedding.segments, kMaxCount, 0);
+  check.count("the size of embeddings", config.embedding.size, kMaxCount, 0);
+  if (config.embedding.size != 0 &&
+      (!config.output.none || config.embedding.shared || config.encoder || config.hidden_input ||
+       config.layer_inputs || config.altup)) {
+    check.fail("embeddings of a size of their own are those of encoders");
+  }
   check.norm("the embedding's norm", config.embedding.norm);
   check.norm("the output's norm", config.output.norm);
   check.number("the output's soft_cap", config.output.soft_cap, 0, kLargest);

@@ -91,6 +91,23 @@ struct RelativeBiasConfig {
   bool operator==(const RelativeBiasConfig&) const = default;
 };
 
+/// What a query's and a key's positions relative to each other add to their score (disentangled
+/// attention, arXiv:2006.03654): the query's product with a vector of the head's own, and the key's
+/// with another, both of the row that their distance has in matrices of so many rows a head.
+struct RelativeScoresConfig {
+  int64_t rows = 0;  ///< of each head, an even number; 0: none. See row_by_distance()
+  /// Distances of a quarter of the rows and more are on a logarithmic scale up to this one; 0: each
+  /// has a row of its own, as far as there are rows.
+  int64_t max_distance = 0;
+  bool of_queries = false;  ///< these have vectors to be multiplied with
+  bool of_keys = false;     ///< likewise
+
+  [[nodiscard]] explicit operator bool() const { return rows != 0; }
+  /// From here on all distances have the same row.
+  [[nodiscard]] int64_t reach() const { return max_distance > 0 ? max_distance : rows / 2; }
+  bool operator==(const RelativeScoresConfig&) const = default;
+};
+
 struct AttentionConfig {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;
@@ -114,6 +131,7 @@ struct AttentionConfig {
   bool sinks = false;
   std::vector<float> slopes;  ///< [n_heads] of ALiBi (arXiv:2108.12409); empty: none
   RelativeBiasConfig relative_bias;
+  RelativeScoresConfig relative_scores = {};
   /// The earlier layer whose keys and values it reads, having none of its own (arXiv:2405.12981).
   std::optional<int64_t> kv_of;
   /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
@@ -469,6 +487,9 @@ struct EmbeddingConfig {
   int64_t positions = 0;  ///< rows of the table of learned positions; 0: none
   int64_t offset = 0;     ///< position p has row p + offset
   int64_t segments = 0;   ///< rows of the table of segments (BERT's token types); 0: none
+  /// Elements of the tables' rows, which a product P x + b takes to the hidden size, behind the
+  /// norm (ALBERT, arXiv:1909.11942); 0: they have the hidden size.
+  int64_t size = 0;
   NormConfig norm;
   bool operator==(const EmbeddingConfig&) const = default;
 };
@@ -511,7 +532,8 @@ struct HiddenInputConfig {
 /// inputs are rows of a table, times `multiplier`, plus norm(W x), x being the embedding; after its
 /// feed-forward a layer adds norm_after(W (activation(W x) ⊙ input)), x being the stream.
 struct LayerInputsConfig {
-  int64_t size = 0;  ///< elements of a layer's; 0: there are none
+  int64_t size = 0;   ///< elements of a layer's; 0: there are none
+  bool table = true;  ///< false: they are norm(W x) alone (EmbeddingGemma 2)
   float multiplier = 1;
   NormConfig norm;  ///< of each layer's part by itself, with the same weights
   Activation activation = Activation::none;
@@ -647,6 +669,10 @@ struct ModelConfig {
   /// Whether a text of this rope_length is rotated otherwise as a whole now that it has n_tokens,
   /// so that all of it is to be computed again.
   [[nodiscard]] bool outgrows(int32_t rope_length, int64_t n_tokens) const;
+  /// Elements of an embedding.
+  [[nodiscard]] int64_t embedding_size() const {
+    return embedding.size == 0 ? hidden : embedding.size;
+  }
   /// Elements of a text's vector.
   [[nodiscard]] int64_t vector_size() const {
     return pooling && !pooling->dense.empty() ? pooling->dense.back().size : hidden;
@@ -739,6 +765,11 @@ nlohmann::json config_to_json(const ModelConfig& config);
 /// table [buckets, n_heads].
 std::vector<float> bias_by_distance(const RelativeBiasConfig& bias,
                                     const std::vector<float>& table);
+
+/// [2 reach + 1] which row each distance has, of a key from a query, as RelativeScores::vectors has
+/// them: row rows / 2 + b is of a key that is b positions before the query, for small b; the first
+/// and the last row are of all that are too far.
+std::vector<int32_t> row_by_distance(const RelativeScoresConfig& scores);
 
 /// Throws Error, starting with `where`, unless the documented invariants hold.
 void validate(const ModelConfig& config, std::string_view where);

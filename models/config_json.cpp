@@ -108,6 +108,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("sinks", &AttentionConfig::sinks);
   visit("slopes", &AttentionConfig::slopes);
   visit("relative_bias", &AttentionConfig::relative_bias);
+  visit("relative_scores", &AttentionConfig::relative_scores);
   visit("kv_of", &AttentionConfig::kv_of);
   visit("output_gate", &AttentionConfig::output_gate);
 }
@@ -196,6 +197,14 @@ void members(Visit visit, const RelativeBiasConfig* /*of*/) {
   visit("buckets", &RelativeBiasConfig::buckets);
   visit("max_distance", &RelativeBiasConfig::max_distance);
   visit("bidirectional", &RelativeBiasConfig::bidirectional);
+}
+
+template <typename Visit>
+void members(Visit visit, const RelativeScoresConfig* /*of*/) {
+  visit("rows", &RelativeScoresConfig::rows);
+  visit("max_distance", &RelativeScoresConfig::max_distance);
+  visit("of_queries", &RelativeScoresConfig::of_queries);
+  visit("of_keys", &RelativeScoresConfig::of_keys);
 }
 
 template <typename Visit>
@@ -293,6 +302,7 @@ void members(Visit visit, const EmbeddingConfig* /*of*/) {
   visit("positions", &EmbeddingConfig::positions);
   visit("offset", &EmbeddingConfig::offset);
   visit("segments", &EmbeddingConfig::segments);
+  visit("size", &EmbeddingConfig::size);
   visit("norm", &EmbeddingConfig::norm);
 }
 
@@ -317,6 +327,7 @@ void members(Visit visit, const HiddenInputConfig* /*of*/) {
 template <typename Visit>
 void members(Visit visit, const LayerInputsConfig* /*of*/) {
   visit("size", &LayerInputsConfig::size);
+  visit("table", &LayerInputsConfig::table);
   visit("multiplier", &LayerInputsConfig::multiplier);
   visit("norm", &LayerInputsConfig::norm);
   visit("activation", &LayerInputsConfig::activation);

@@ -24,6 +24,19 @@
 namespace faststream {
 namespace {
 
+// What the backend has no operation for.
+void refuse_unknown_operations(const ModelConfig& config, const Backend& backend) {
+  const bool adds_relative_scores =
+      largest_of_mixers<AttentionConfig>(config, [](const AttentionConfig& attention) {
+        return attention.relative_scores.rows;
+      }) > 0;
+  if (adds_relative_scores && !backend.adds_relative_scores()) {
+    throw Error(backend.description() +
+                ": attention that scores positions relative to each other (DeBERTa's) does not run "
+                "on a GPU; use --device cpu");
+  }
+}
+
 class Decoder : public Model {
  public:
   Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
@@ -42,6 +55,7 @@ class Decoder : public Model {
         weights_(std::move(weights)),
         tables_(backend),
         states_kept_(states_kept(config)) {
+    refuse_unknown_operations(config, backend);
     const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));
@@ -312,9 +326,24 @@ class Decoder : public Model {
 
   // The embeddings, as the first layer reads them.
   void begin(const BatchView& batch, Stream& stream) {
-    backend_.embed(batch, weights_.embedding, stream.rows());
-    stream.normalize(weights_.embedding_norm);
+    if (weights_.embedding_projection) {
+      project_embedding(batch, stream);
+    } else {
+      backend_.embed(batch, weights_.embedding, stream.rows());
+      stream.normalize(weights_.embedding_norm);
+    }
     if (config_.hidden_input) join_hidden(stream);
+  }
+
+  void project_embedding(const BatchView& batch, Stream& stream) {
+    const Matrix embedded = rows_of(activations_.embedded, stream.rows());
+    backend_.embed(batch, weights_.embedding, embedded);
+    Input input{.x = embedded,
+                .norm = weights_.embedding_norm,
+                .normed = rows_of(activations_.embedded_normed, stream.rows())};
+    const Linear& projection = weights_.embedding_projection;
+    backend_.linear(input, projection.weight, {.bias = projection.bias}, stream.rows());
+    stream.is_changed();
   }
 
   // The last layer's feed-forward, of all tokens whose states predictors read.

@@ -39,6 +39,7 @@ class Finder {
                          .offset = static_cast<int32_t>(config_.embedding.offset),
                          .segments = linear(segments).weight};
     weights.embedding_norm = norm(embedding_norm, config_.embedding.norm);
+    weights.embedding_projection = linear(embedding_projection);
     if (config_.hidden_input) {
       const HiddenInputConfig& input = *config_.hidden_input;
       weights.hidden_input = {norm(hidden_norm, input.norm), linear(hidden_projection),
@@ -152,6 +153,8 @@ class Finder {
                              .qkv = linear(attention_qkv),
                              .rule = rule_of(attention),
                              .distances = vector(id(attention_distances)),
+                             .relative_keys = linear(attention_relative_keys),
+                             .relative_queries = linear(attention_relative_queries),
                              .out = linear(attention_out),
                              .kv_layer = kv_layer(attention.kv_of.value_or(n_))};
     if (attention.qk_norm == QkNorm::whole) {

@@ -49,6 +49,8 @@ struct AttentionWeights {
   HeadTransform heads = {};
   AttentionRule rule;
   const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
+  Linear relative_keys = {};         ///< of relative scores; absent where queries have none
+  Linear relative_queries = {};      ///< likewise keys
   Linear out;
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };
@@ -109,7 +111,7 @@ struct CrossAttentionWeights {
 
 /// Of LayerInputsConfig: what makes all layers' inputs.
 struct LayerInputsWeights {
-  Embedding embedding;
+  Embedding embedding;  ///< absent where they are products alone
   Linear projection;
   Norm norm;
 
@@ -202,6 +204,7 @@ struct DenseWeights {
 struct DecoderWeights {
   Embedding embedding;
   Norm embedding_norm;
+  Linear embedding_projection;  ///< absent where the embedding has the hidden size
   HiddenInputWeights hidden_input;
   LayerInputsWeights layer_inputs;
   AltUpWeights altup;

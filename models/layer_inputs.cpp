@@ -16,12 +16,14 @@ LayerInputs::LayerInputs(const Pass& pass, const LayerInputsWeights& weights,
   if (!weights) return;
   const int64_t tokens = pass.batch.n_tokens;
   all_ = pass.memory.layer_inputs.first_rows(tokens);
-  pass.backend.embed(pass.batch, weights.embedding, all_);
+  const bool has_table = weights.embedding.table.data != nullptr;
+  if (has_table) pass.backend.embed(pass.batch, weights.embedding, all_);
   const Matrix projected = pass.memory.projected_inputs.first_rows(tokens);
   Input input = embedded.before({}, pass.memory.normed);
   pass.backend.linear(input, weights.projection.weight, {}, projected);
   const int64_t size = pass.memory.input_gate.cols;
-  pass.backend.norm(row_for_each_layer(projected, size), weights.norm, OutputMode::add,
+  pass.backend.norm(row_for_each_layer(projected, size), weights.norm,
+                    has_table ? OutputMode::add : OutputMode::store,
                     row_for_each_layer(all_, size));
 }
 

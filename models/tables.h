@@ -12,11 +12,13 @@ class Tables {
  public:
   explicit Tables(Backend& backend) : backend_(backend) {}
 
-  const float* add(const std::vector<float>& values) {
-    const size_t bytes = values.size() * sizeof(float);
+  /// Of float or int32_t.
+  template <typename Number = float>
+  const Number* add(const std::vector<Number>& values) {
+    const size_t bytes = values.size() * sizeof(Number);
     const Buffer& buffer = buffers_.emplace_back(backend_.allocate(bytes));
     backend_.copy_to_device(buffer.get(), values.data(), bytes);
-    return reinterpret_cast<const float*>(buffer.get());
+    return reinterpret_cast<const Number*>(buffer.get());
   }
 
  private:

@@ -18,6 +18,8 @@ std::string_view kind_name(TensorKind kind) {
       return "segments";
     case TensorKind::embedding_norm:
       return "embedding_norm";
+    case TensorKind::embedding_projection:
+      return "embedding_projection";
     case TensorKind::layer_inputs:
       return "layer_inputs";
     case TensorKind::layer_inputs_projection:
@@ -68,6 +70,10 @@ std::string_view kind_name(TensorKind kind) {
       return "attention_sinks";
     case TensorKind::attention_distances:
       return "attention_distances";
+    case TensorKind::attention_relative_keys:
+      return "attention_relative_keys";
+    case TensorKind::attention_relative_queries:
+      return "attention_relative_queries";
     case TensorKind::latent_q_down:
       return "latent_q_down";
     case TensorKind::latent_q_norm:
@@ -207,7 +213,8 @@ std::optional<TensorKind> kind_from_name(std::string_view name) {
 
 bool takes_format(TensorKind kind) {
   using enum TensorKind;
-  constexpr std::array kKinds = {layer_inputs_projection,
+  constexpr std::array kKinds = {embedding_projection,
+                                 layer_inputs_projection,
                                  hidden_projection,
                                  layer_states_projection,
                                  altup_in,
@@ -322,20 +329,25 @@ class Planner {
   void embedding() {
     const EmbeddingConfig& embedding = config_.embedding;
     const WeightFormat format = config_.embedding_format;
+    const int64_t size = config_.embedding_size();
     const MatrixTraits table{.role = TensorRole::table, .readers = TensorReaders::lookup};
     if (!embedding.shared) {
       MatrixTraits traits = table;
       traits.split = of_vocabulary(config_.vocab);
       if (config_.output.tied) traits.readers = TensorReaders::wanted;
-      matrix(TensorKind::embedding, format, config_.vocab, config_.hidden, false, traits);
+      matrix(TensorKind::embedding, format, config_.vocab, size, false, traits);
     }
     if (embedding.positions != 0) {
-      matrix(TensorKind::positions, format, embedding.positions, config_.hidden, false, table);
+      matrix(TensorKind::positions, format, embedding.positions, size, false, table);
     }
     if (embedding.segments != 0) {
-      matrix(TensorKind::segments, format, embedding.segments, config_.hidden, false, table);
+      matrix(TensorKind::segments, format, embedding.segments, size, false, table);
     }
-    norm(TensorKind::embedding_norm, embedding.norm);
+    norm(TensorKind::embedding_norm, embedding.norm, size);
+    if (embedding.size != 0) {
+      matrix(TensorKind::embedding_projection, config_.weight_format, config_.hidden, size, true,
+             {});
+    }
   }
 
   void hidden_input(const HiddenInputConfig& input) {
@@ -353,9 +365,11 @@ class Planner {
   }
 
   void layer_inputs(const LayerInputsConfig& inputs) {
-    matrix(TensorKind::layer_inputs, config_.embedding_format, config_.vocab,
-           config_.layer_inputs_dim(), false,
-           {.role = TensorRole::table, .readers = TensorReaders::lookup});
+    if (inputs.table) {
+      matrix(TensorKind::layer_inputs, config_.embedding_format, config_.vocab,
+             config_.layer_inputs_dim(), false,
+             {.role = TensorRole::table, .readers = TensorReaders::lookup});
+    }
     matrix(TensorKind::layer_inputs_projection, config_.weight_format, config_.layer_inputs_dim(),
            config_.hidden, false, {});
     norm(TensorKind::layer_inputs_norm, inputs.norm, inputs.size);
@@ -460,8 +474,22 @@ class Planner {
            .role = TensorRole::bias,
            .split = columns});
     }
+    relative_scores(attention, units);
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
+  }
+
+  // Floats, as other positions.
+  void relative_scores(const AttentionConfig& attention, const HeadUnits& units) {
+    const RelativeScoresConfig& scores = attention.relative_scores;
+    const auto vectors = [&](TensorKind kind) {
+      matrix(kind, config_.embedding_format, attention.n_heads * scores.rows, attention.head_dim,
+             false,
+             {.split = rows_of_heads(units, attention.n_heads, scores.rows),
+              .blocks = attention.n_heads});
+    };
+    if (scores.of_queries) vectors(TensorKind::attention_relative_keys);
+    if (scores.of_keys) vectors(TensorKind::attention_relative_queries);
   }
 
   void mixer(const LatentAttentionConfig& attention) {

@@ -23,6 +23,7 @@ enum class TensorKind : uint8_t {
   positions,
   segments,
   embedding_norm,
+  embedding_projection,
   layer_inputs,
   layer_inputs_projection,
   layer_inputs_norm,
@@ -48,6 +49,8 @@ enum class TensorKind : uint8_t {
   attention_k_norm,
   attention_sinks,
   attention_distances,
+  attention_relative_keys,
+  attention_relative_queries,
   latent_q_down,
   latent_q_norm,
   latent_q,
@@ -311,10 +314,11 @@ struct TensorPlan {
 /// All tensors of a description, of a stage's those of its layers, in file order, each only where
 /// the description asks for it:
 ///
-///   embedding                         [vocab, hidden]
+///   embedding                         [vocab, hidden], or the embedding's size; so the next three
 ///   positions                         [embedding.positions, hidden]
 ///   segments                          [embedding.segments, hidden]
 ///   embedding_norm                    [hidden]
+///   embedding_projection              [hidden, embedding.size]        of that size
 ///   layer_inputs                      [vocab, layers · size]
 ///   layer_inputs_projection           [layers · size, hidden]
 ///   layer_inputs_norm                 [size]
@@ -342,6 +346,9 @@ struct TensorPlan {
 ///   layers.N.attention_k_norm         [k_dim]
 ///   layers.N.attention_sinks          [n_heads]
 ///   layers.N.attention_distances      [buckets, n_heads]    of the relative bias
+///   layers.N.attention_relative_keys  [n_heads · rows, head_dim]      of relative scores: what
+///                                                           queries are multiplied with
+///   layers.N.attention_relative_queries                     likewise keys
 ///   layers.N.latent_q_down            [q_rank, hidden]      of latent attention, if q_rank > 0
 ///   layers.N.latent_q_norm            [q_rank]              likewise
 ///   layers.N.latent_q                 [q_dim, q_rank], or [q_dim, hidden]

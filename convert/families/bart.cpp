@@ -1,7 +1,7 @@
 // BART (arXiv:1910.13461) and the encoder-decoders that are built like it: mBART (arXiv:2001.08210,
-// 2008.00401), Pegasus (arXiv:1912.08777), Blenderbot (arXiv:2004.13637), M2M-100
-// (arXiv:2010.11125) with NLLB (arXiv:2207.04672), and Marian (arXiv:1804.00344), the original
-// transformer.
+// 2008.00401), MVP (arXiv:2206.12131), Pegasus (arXiv:1912.08777), Blenderbot (arXiv:2004.13637),
+// M2M-100 (arXiv:2010.11125) with NLLB (arXiv:2207.04672), and Marian (arXiv:1804.00344), the
+// original transformer.
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -116,6 +116,11 @@ FamilyModel describe_bart(const FamilySource& source) {
   FamilyModel model = describe_like_bart(source, {.embedding_norm = true});
   model.answers.start = 2;
   return model;
+}
+
+FamilyModel describe_mvp(const FamilySource& source) {
+  refuse_if(source.config, "use_prompt", "prompts in its attention");
+  return describe_bart(source);
 }
 
 FamilyModel describe_mbart(const FamilySource& source) {

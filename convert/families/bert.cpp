@@ -1,6 +1,8 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
 // arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923; ELECTRA,
-// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904).
+// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904; RemBERT,
+// arXiv:2010.12821), also with norms before each branch (Megatron's BERT, arXiv:1909.08053;
+// XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
 #include <memory>
 #include <string>
 
@@ -17,6 +19,13 @@ constexpr PlainShape kBert = {.n_layers = 12,
                               .vocab = 30522,
                               .max_context = 512};
 
+constexpr PlainShape kXlmRobertaXl = {.n_layers = 36,
+                                      .hidden = 2560,
+                                      .n_heads = 32,
+                                      .ffn_hidden = 10240,
+                                      .vocab = 250880,
+                                      .max_context = 514};
+
 // Throws Error unless config.json has `value` at `key`, where `by_default` is what its class has.
 void require(const JsonView& config, std::string_view key, const std::string& value,
              const std::string& by_default) {
@@ -25,11 +34,12 @@ void require(const JsonView& config, std::string_view key, const std::string& va
 }
 
 // `base` is the name of the encoder in a model with a head.
-FamilyModel bert_in(const JsonView& config, const std::string& base, double eps) {
+FamilyModel bert_in(const JsonView& config, const std::string& base, double eps,
+                    const PlainShape& otherwise = kBert) {
   refuse_if(config, "is_decoder", "a mask of later tokens");
   NormConfig norm = layer_norm_in(config, "layer_norm_eps");
   norm.eps = number_in(config, "layer_norm_eps", eps);
-  const PlainShape shape = shape_in(config, kBert);
+  const PlainShape shape = shape_in(config, otherwise);
   FamilyModel model{post_norm_encoder(shape, norm, activation_in(config, "hidden_act", "gelu"))};
   model.config.embedding.positions = shape.max_context;
   model.config.embedding.segments = count_in(config, "type_vocab_size", kMaxSize, 2);
@@ -63,10 +73,11 @@ void use_heads(FamilyModel& model, const JsonView& config) {
   model.modules.unused.emplace_back("cls.predictions.bias");
 }
 
-FamilyModel roberta_in(const FamilySource& source, const std::string& base) {
+FamilyModel roberta_in(const FamilySource& source, const std::string& base, double eps = 1e-12,
+                       const PlainShape& otherwise = kBert) {
   const JsonView& config = source.config;
   require(config, "position_embedding_type", "absolute", "absolute");
-  FamilyModel model = bert_in(config, base, 1e-12);
+  FamilyModel model = bert_in(config, base, eps, otherwise);
   // Positions begin after the padding token's id.
   EmbeddingConfig& embedding = model.config.embedding;
   embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
@@ -74,6 +85,23 @@ FamilyModel roberta_in(const FamilySource& source, const std::string& base) {
   if (has_modules(source.weights, "emb_ln.")) name_as_flash_bert(model.modules);
   use_heads_of_roberta(model, config);
   return model;
+}
+
+/// Modules of the norms of an encoder that has them before each branch, and a last one.
+struct NormsBefore {
+  std::string of_attention;
+  std::string of_ffn;
+  std::string of_output;
+};
+
+void use_norms_before(FamilyModel& model, const NormsBefore& norms) {
+  const NormConfig norm = model.config.embedding.norm;
+  LayerConfig& layer = model.config.layer_kinds[0];
+  layer.mixer_norms = layer.ffn_norms = {};
+  set_norms(model.config, norm);
+  model.modules.attention_norm = norms.of_attention;
+  model.modules.ffn_norm = norms.of_ffn;
+  model.modules.output_norm = norms.of_output;
 }
 
 }  // namespace
@@ -117,15 +145,14 @@ FamilyModel describe_data2vec_text(const FamilySource& source) {
   return roberta_in(source, "data2vec_text");
 }
 
-// Models whose embeddings are narrower have a product behind their norm.
 FamilyModel describe_electra(const FamilySource& source) {
   const JsonView& config = source.config;
   require(config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(config, "electra", 1e-12);
   constexpr int64_t kEmbedding = 128;
-  if (count_in(config, "embedding_size", kMaxSize, kEmbedding) != model.config.hidden) {
-    config.fail("\"embedding_size\" is not \"hidden_size\", which is not supported");
-  }
+  const int64_t size = count_in(config, "embedding_size", kMaxSize, kEmbedding);
+  if (size != model.config.hidden) model.config.embedding.size = size;
+  model.modules.embedding_projection = "embeddings_project";
   if (is_classifier(config)) {
     score_labels(model, config,
                  {.dense = "classifier.dense",
@@ -136,6 +163,50 @@ FamilyModel describe_electra(const FamilySource& source) {
                               "generator_lm_head", "discriminator_predictions.dense",
                               "discriminator_predictions.dense_prediction"});
   }
+  return model;
+}
+
+FamilyModel describe_megatron_bert(const FamilySource& source) {
+  FamilyModel model = bert_in(source.config, "bert", 1e-12);
+  use_norms_before(model,
+                   {.of_attention = "attention.ln", .of_ffn = "ln", .of_output = "encoder.ln"});
+  model.config.embedding.norm = {};
+  use_heads(model, source.config);
+  return model;
+}
+
+FamilyModel describe_xlm_roberta_xl(const FamilySource& source) {
+  FamilyModel model = roberta_in(source, "roberta", 1e-5, kXlmRobertaXl);
+  use_norms_before(model, {.of_attention = "attention.self_attn_layer_norm",
+                           .of_ffn = "LayerNorm",
+                           .of_output = "encoder.LayerNorm"});
+  model.config.embedding.norm = {};
+  return model;
+}
+
+FamilyModel describe_roberta_prelayernorm(const FamilySource& source) {
+  FamilyModel model = roberta_in(source, "roberta_prelayernorm");
+  use_norms_before(model, {.of_attention = "attention.LayerNorm",
+                           .of_ffn = "intermediate.LayerNorm",
+                           .of_output = "LayerNorm"});
+  return model;
+}
+
+// Its embeddings are narrow, as ALBERT's.
+FamilyModel describe_rembert(const FamilySource& source) {
+  const JsonView& config = source.config;
+  constexpr PlainShape kRembert = {.n_layers = 32,
+                                   .hidden = 1152,
+                                   .n_heads = 18,
+                                   .ffn_hidden = 4608,
+                                   .vocab = 250300,
+                                   .max_context = 512};
+  constexpr int64_t kEmbedding = 256;
+  FamilyModel model = bert_in(config, "rembert", 1e-12, kRembert);
+  model.config.embedding.size = count_in(config, "input_embedding_size", kMaxSize, kEmbedding);
+  model.modules.embedding_projection = "encoder.embedding_hidden_mapping_in";
+  use_heads(model, config);
+  leave_out(model.modules, {"cls.predictions.dense", "cls.predictions.LayerNorm"});
   return model;
 }
 

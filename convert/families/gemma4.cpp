@@ -67,21 +67,6 @@ int64_t size_in(const JsonView& config, std::string_view key, int64_t most, int6
   return said ? said->as<int64_t>(0, most) : otherwise;
 }
 
-// "per_layer_config", which Transformers 5.23 writes: {"5": {"head_dim": 512}, ...}.
-void set_heads_by_layer(const JsonView& said, std::vector<Gemma4Layer>& layers) {
-  for (const auto& [key, value] : said.value().items()) {
-    size_t n = layers.size();
-    const char* end = key.data() + key.size();
-    if (std::from_chars(key.data(), end, n).ptr != end || n >= layers.size()) {
-      said.fail("has a member " + in_quotes(key) + ", which is no layer's number");
-    }
-    const JsonView heads = said.member(key);
-    heads.allow_only({"head_dim", "num_key_value_heads"});
-    layers[n].head_dim = count_in(heads, "head_dim", kMaxHeadDim, layers[n].head_dim);
-    layers[n].n_kv_heads = count_in(heads, "num_key_value_heads", kMaxHeads, layers[n].n_kv_heads);
-  }
-}
-
 // Of layers that see all, as releases have them.
 void set_wide_heads(const JsonView& config, std::vector<Gemma4Layer>& layers) {
   const int64_t head_dim = count_in(config, "global_head_dim", kMaxHeadDim, kWideHeadDim);
@@ -92,20 +77,6 @@ void set_wide_heads(const JsonView& config, std::vector<Gemma4Layer>& layers) {
     if (!keys_are_values) continue;
     layer.n_kv_heads = count_in(config, "num_global_key_value_heads", kMaxHeads, layer.n_kv_heads);
   }
-}
-
-// The width of heads of layers that are windowed or not, which share a rotation.
-int64_t common_head_dim(const JsonView& config, const std::vector<Gemma4Layer>& layers,
-                        bool windowed) {
-  int64_t width = 0;
-  for (const Gemma4Layer& layer : layers) {
-    if (layer.windowed != windowed) continue;
-    if (width != 0 && layer.head_dim != width) {
-      config.fail("\"per_layer_config\" gives layers of one type heads of several widths");
-    }
-    width = layer.head_dim;
-  }
-  return width != 0 ? width : layers.front().head_dim;
 }
 
 Gemma4Shape layers_in(const JsonView& config, const PlainShape& sizes) {
@@ -155,6 +126,33 @@ RopeConfig rope_of_all(const JsonView& config, const PlainShape& sizes, int64_t 
 }
 
 }  // namespace
+
+void set_heads_by_layer(const JsonView& said, std::vector<Gemma4Layer>& layers) {
+  for (const auto& [key, value] : said.value().items()) {
+    size_t n = layers.size();
+    const char* end = key.data() + key.size();
+    if (std::from_chars(key.data(), end, n).ptr != end || n >= layers.size()) {
+      said.fail("has a member " + in_quotes(key) + ", which is no layer's number");
+    }
+    const JsonView heads = said.member(key);
+    heads.allow_only({"head_dim", "num_key_value_heads"});
+    layers[n].head_dim = count_in(heads, "head_dim", kMaxHeadDim, layers[n].head_dim);
+    layers[n].n_kv_heads = count_in(heads, "num_key_value_heads", kMaxHeads, layers[n].n_kv_heads);
+  }
+}
+
+int64_t common_head_dim(const JsonView& config, const std::vector<Gemma4Layer>& layers,
+                        bool windowed) {
+  int64_t width = 0;
+  for (const Gemma4Layer& layer : layers) {
+    if (layer.windowed != windowed) continue;
+    if (width != 0 && layer.head_dim != width) {
+      config.fail("\"per_layer_config\" gives layers of one type heads of several widths");
+    }
+    width = layer.head_dim;
+  }
+  return width != 0 ? width : layers.front().head_dim;
+}
 
 float gemma4_input_scale() { return std::sqrt(0.5F); }
 

@@ -6,6 +6,7 @@
 
 #include "convert/families/modules.h"
 #include "models/config.h"
+#include "support/json.h"
 
 namespace faststream::convert {
 
@@ -26,6 +27,15 @@ struct Gemma4Shape {
   int64_t experts_used = 0;
   int64_t expert_size = 0;
 };
+
+/// Gives layers the heads of "per_layer_config", which Transformers 5.23 writes: {"5": {"head_dim":
+/// 512}, ...}.
+void set_heads_by_layer(const JsonView& said, std::vector<Gemma4Layer>& layers);
+
+/// The width of heads of layers that are windowed or not, which share a rotation. Throws Error,
+/// about `config`, where there are several.
+int64_t common_head_dim(const JsonView& config, const std::vector<Gemma4Layer>& layers,
+                        bool windowed);
 
 /// Makes a Gemma 4 of a plain decoder, whose norms and activation stay and whose ropes are that of
 /// windowed layers and that of others.

@@ -26,16 +26,19 @@ class PartsMaker {
   [[nodiscard]] Parts make() const {
     using enum TensorKind;
     const int64_t hidden = config_.hidden;
+    const int64_t embedding_size = config_.embedding_size();
     const Modules& m = modules_;
     switch (target_.kind) {
       case embedding:
-        return {matrix(base_ + m.embedding, config_.vocab, hidden)};
+        return {matrix(base_ + m.embedding, config_.vocab, embedding_size)};
       case positions:
-        return {matrix(base_ + m.positions, config_.embedding.positions, hidden)};
+        return {matrix(base_ + m.positions, config_.embedding.positions, embedding_size)};
       case segments:
-        return {matrix(base_ + m.segments, config_.embedding.segments, hidden)};
+        return {matrix(base_ + m.segments, config_.embedding.segments, embedding_size)};
       case embedding_norm:
-        return {base_norm(m.embedding_norm)};
+        return {norm(m.embedding_norm.empty() ? "" : base_ + m.embedding_norm, embedding_size)};
+      case embedding_projection:
+        return {matrix(base_ + m.embedding_projection, hidden, embedding_size)};
       case layer_inputs:
         return layer_inputs_table();
       case layer_inputs_projection:
@@ -83,6 +86,9 @@ class PartsMaker {
         return {{.source = in_layer(m.sinks), .shape = {attention().n_heads}}};
       case attention_distances:
         return {distances()};
+      case attention_relative_keys:
+      case attention_relative_queries:
+        return {};  // what they are made of is the family's to say, in `finish`
       case latent_q_down:
         return {product(m.latent_q_down, latent().q_rank, hidden)};
       case latent_q_norm:

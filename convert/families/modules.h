@@ -43,6 +43,7 @@ struct Modules {
   std::string positions = {};
   std::string segments = {};
   std::string embedding_norm = {};
+  std::string embedding_projection = {};
   std::string layer_inputs = {};  ///< these four: of LayerInputsConfig
   std::string layer_inputs_projection = {};
   std::string layer_inputs_norm = {};

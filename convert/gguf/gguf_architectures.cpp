@@ -443,6 +443,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"nomic-bert-moe", GgufPairs::halves, Activation::gelu, adjust_nomic_bert},
     {"neo-bert", GgufPairs::side_by_side, Activation::silu, adjust_neo_bert},
     {"jina-bert-v2", GgufPairs::none, Activation::gelu, adjust_jina_bert_v2},
+    {"jina-bert-v3", GgufPairs::halves, Activation::gelu, adjust_nomic_bert},
     {"modern-bert", GgufPairs::halves, Activation::gelu, adjust_modern_bert},
     {"eurobert", GgufPairs::halves, Activation::silu, adjust_eurobert},
     {"gemma-embedding", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma_embedding},

@@ -12,6 +12,7 @@
 #include "convert/tokenizers/gguf_tokenizer.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "engine/default_sampling.h"
+#include "support/error.h"
 
 namespace faststream::convert {
 namespace {
@@ -63,6 +64,9 @@ void take_shapes(const Checkpoint& weights, TensorParts& parts) {
 SourceModel open_gguf_model(const fs::path& path, const std::optional<fs::path>& tokenizer) {
   SourceFiles files;
   GgufFile gguf = open_gguf_file(path, files);
+  if (gguf.metadata.find_text("general.type") == "adapter") {
+    throw Error(path.string() + ": is an adapter and no model; convert the model's own file");
+  }
   GgufFamilyModel family = describe_gguf(gguf.metadata, gguf.weights);
   std::vector<LeftOut> left_out = leave_out(gguf.weights, family.modules);
   GgufTokenizer own = tokenizer_from_gguf(gguf.metadata);

@@ -111,6 +111,17 @@ int64_t max_tokens(const fs::path& folder, SourceFiles& files, const ModelConfig
   return own > 0 ? own : within(folder / "tokenizer_config.json", "model_max_length");
 }
 
+// What each token's hidden states go through before anything is made of them, where a family says
+// so, stays whatever pooling modules.json names.
+PoolingConfig with_own_products(PoolingConfig pooling, const std::optional<PoolingConfig>& own,
+                                std::vector<DenseModules>& modules) {
+  const bool keeps = own && !own->scores;
+  pooling.dense_before = keeps ? own->dense_before : 0;
+  if (keeps) pooling.dense.assign(own->dense.begin(), own->dense.begin() + own->dense_before);
+  modules.resize(pooling.dense.size());
+  return pooling;
+}
+
 // Of a cross-encoder, which is a classifier as a module of its own.
 PoolingConfig scores_of(PoolingConfig scores, const std::string& prompt, const JsonView& config) {
   if (!prompt.empty()) {
@@ -164,7 +175,7 @@ void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyMod
   constexpr uint64_t kMaxBytes = uint64_t{1} << 20;
   const json list = parse_json(files.read(path, kMaxBytes), path.string());
   if (!model.config.output.none) remove_output(model);
-  const std::optional<PoolingConfig> scores = std::exchange(model.config.pooling, std::nullopt);
+  const std::optional<PoolingConfig> own = std::exchange(model.config.pooling, std::nullopt);
   bool has_model = false;
   for (const JsonView& module : JsonView(list, path.string()).elements()) {
     const std::string type = class_of(module.get<std::string>("type"));
@@ -176,9 +187,10 @@ void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyMod
       }
     } else if (type == "Pooling" && has_model && !pooling) {
       const fs::path file = folder_of(module, folder) / "config.json";
-      model.modules.dense.clear();
-      pooling = {.mode = pooling_from_json(read_required(file, files), file.string()),
-                 .max_tokens = max_tokens(folder, files, model.config)};
+      pooling =
+          with_own_products({.mode = pooling_from_json(read_required(file, files), file.string()),
+                             .max_tokens = max_tokens(folder, files, model.config)},
+                            own, model.modules.dense);
     } else if (type == "Dense" && pooling && !pooling->normalize) {
       add_dense(module, folder, files, model, weights);
     } else if (type == "Normalize" && pooling && !pooling->normalize) {
@@ -193,8 +205,8 @@ void read_sentence_modules(const fs::path& folder, SourceFiles& files, FamilyMod
   std::string prompt = default_prompt(JsonView(config, config_path.string()));
   if (model.config.pooling) {
     model.config.pooling->prompt = std::move(prompt);
-  } else if (scores && has_model) {
-    model.config.pooling = scores_of(*scores, prompt, JsonView(config, config_path.string()));
+  } else if (own && own->scores && has_model) {
+    model.config.pooling = scores_of(*own, prompt, JsonView(config, config_path.string()));
   } else {
     throw Error(path.string() + ": names no pooling");
   }

@@ -35,7 +35,7 @@ std::vector<float> TensorStream::read_projection(const RowProjection& projection
       source_.require(projection.matrix, projection_shape(projection, cols));
   std::vector<float> values(static_cast<size_t>(projection.inputs * cols));
   std::vector<std::byte> raw;
-  read_values(source_, tensor, 0, values, raw);
+  read_values(source_, tensor, projection.first_row * projection.inputs, values, raw);
   if (projection.transposed) return values;
   const auto rows = static_cast<size_t>(cols);
   const auto width = static_cast<size_t>(projection.inputs);

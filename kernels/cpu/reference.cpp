@@ -915,6 +915,7 @@ class ReferenceBackend final : public HostBackend {
             "attention: n_heads must be a multiple of n_kv_heads");
     require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
     const auto n_heads = static_cast<int32_t>(q.cols / dim);
+    require_relative(batch, rule.relative, n_heads, kv.n_kv_heads);
     const int32_t group = n_heads / kv.n_kv_heads;
     for (int32_t s = 0; s < batch.n_sequences; ++s) {
       const int32_t begin = batch.query_start[s];
@@ -931,9 +932,10 @@ class ReferenceBackend final : public HostBackend {
             const int64_t first = tokens.first - seen;
             const int64_t n = tokens.end - tokens.first;
             const std::vector<double> query = columns(q, t, h * dim, dim);
-            const std::vector<double> sums = attend_one(
-                query, std::span(keys).subspan(index(first * dim), index(n * dim)),
-                std::span(values).subspan(index(first * v_dim), index(n * v_dim)), tokens, rule, h);
+            const std::vector<double> sums =
+                attend_one(query, std::span(keys).subspan(index(first * dim), index(n * dim)),
+                           std::span(values).subspan(index(first * v_dim), index(n * v_dim)),
+                           tokens, rule, h, n_heads, {t, begin - batch.positions[begin]});
             for (int64_t i = 0; i < v_dim; ++i) {
               set(out, t, h * v_dim + i, static_cast<float>(sums[index(i)]));
             }
@@ -982,16 +984,56 @@ class ReferenceBackend final : public HostBackend {
     return elements;
   }
 
+  static void require_relative(const BatchView& batch, const RelativeScores& relative,
+                               int32_t n_heads, int32_t n_kv_heads) {
+    if (!relative) return;
+    require(n_heads == n_kv_heads, "attention: relative scores need a KV head for each head");
+    for (const Matrix& scores : {relative.of_queries, relative.of_keys}) {
+      if (scores.data == nullptr) continue;
+      require_matrix(scores, batch.n_tokens, scores.cols,
+                     "attention: relative scores must have a row a token");
+      require(scores.cols % n_heads == 0, "attention: heads have as many relative scores each");
+    }
+    for (int32_t s = 0; s < batch.n_sequences; ++s) {
+      require(batch.query_start[s + 1] - batch.query_start[s] == batch.kv_len[s],
+              "attention: relative scores need whole texts");
+    }
+  }
+
+  /// Rows of the batch.
+  struct Rows {
+    int32_t query;
+    int32_t first;  // that of position 0 of its text, if that is in the step
+  };
+
+  /// What `relative` adds to q · k of head h.
+  static double relative_score(const RelativeScores& relative, const Rows& rows, int32_t h,
+                               int64_t n_heads, int64_t position, int64_t key) {
+    if (!relative) return 0;
+    const int64_t reach = relative.reach;
+    const int32_t vector = relative.vectors[reach + std::clamp(key - position, -reach, reach)];
+    double sum = 0;
+    const auto add = [&](const Matrix& scores, int64_t row) {
+      if (scores.data != nullptr) sum += get(scores, row, h * (scores.cols / n_heads) + vector);
+    };
+    add(relative.of_queries, rows.query);
+    add(relative.of_keys, rows.first + key);
+    return sum;
+  }
+
   /// What head h of a query gets from the keys and values that it sees.
   static std::vector<double> attend_one(const std::vector<double>& query,
                                         std::span<const double> keys,
                                         std::span<const double> values, const Seen& seen,
-                                        const AttentionRule& rule, int32_t h) {
+                                        const AttentionRule& rule, int32_t h, int64_t n_heads,
+                                        const Rows& rows) {
     const auto dim = static_cast<int64_t>(query.size());
     const int64_t n = seen.end - seen.first;
     std::vector<double> scores;
     for (int64_t p = 0; p < n; ++p) {
-      double score = rule.scale * dot(query.data(), keys.data() + p * dim, dim);
+      double score = dot(query.data(), keys.data() + p * dim, dim);
+      score += relative_score(rule.relative, rows, h, n_heads, seen.position, seen.first + p);
+      score *= rule.scale;
       if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
       if (rule.slopes != nullptr) {
         score -=

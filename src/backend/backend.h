@@ -287,8 +287,22 @@ inline constexpr int64_t kXieluNumbers = 3;
 inline constexpr int32_t kMostParts = 9;
 inline constexpr double kLeastMeanSquare = 1e-5;
 
+/// What positions relative to each other add to scores where it depends on content, too
+/// (disentangled attention, arXiv:2006.03654). Of n vectors for each head, of which the distance of
+/// a key from a query chooses one, all products with queries, and with keys, are known.
+struct RelativeScores {
+  Matrix of_queries = {};  ///< [tokens, n_heads n] act, of each token's queries; no data: none
+  Matrix of_keys = {};     ///< [tokens, n_heads n] act, of each token's keys likewise
+  /// [2 reach + 1] for each distance d, as AttentionRule::bias has it, which of the n it is.
+  const int32_t* vectors = nullptr;
+  int32_t reach = 0;
+
+  [[nodiscard]] explicit operator bool() const { return vectors != nullptr; }
+};
+
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
-/// q · k is multiplied by scale; soft_cap; slopes; bias; what is not seen is left out; softmax.
+/// q · k, and what `relative` adds to it, are multiplied by scale; soft_cap; slopes; bias; what is
+/// not seen is left out; softmax.
 struct AttentionRule {
   float scale = 1;
   /// Positions at a distance of `window` or more are not seen; 0: they are.
@@ -306,6 +320,8 @@ struct AttentionRule {
   /// but at most bias_reach before or after; or null.
   const float* bias = nullptr;
   int32_t bias_reach = 0;
+  /// Of as many KV heads as heads, and where steps hold whole texts; see adds_relative_scores().
+  RelativeScores relative = {};
 };
 
 /// A sum over the last elements of each channel: y[t, c] = activation(bias[c] + Σ_i weight[i, c]
@@ -492,6 +508,9 @@ class Backend {
   /// Whether attention gives a token the same bits whether it is its sequence's only one in a step
   /// or one of several.
   [[nodiscard]] virtual bool attends_in_one_order() const { return false; }
+  /// Whether attention() knows AttentionRule::relative. Where it does not, make_model() refuses
+  /// models that need it.
+  [[nodiscard]] virtual bool adds_relative_scores() const { return false; }
   /// Ascending: a step of more rows than one of these may sum a row's products in another order
   /// than a step of fewer. None: no order depends on how many rows there are.
   [[nodiscard]] virtual std::span<const int32_t> row_borders() const { return {}; }

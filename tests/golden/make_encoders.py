@@ -71,6 +71,21 @@ def word_piece(roberta=False):
     return tokenizer
 
 
+def unigram():
+    """As DeBERTa's: words, and letters at other costs."""
+    pieces = [("▁" + word, -3.0 - i / 8) for i, word in enumerate(WORDS) if not word.startswith("##")]
+    pieces += [(letter, -9.0 - i / 8) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz.,:;?!")]
+    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in SPECIAL] + pieces, unk_id=1))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Strip(),
+                                                 normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
 def last_token():
     """As decoders' that embed: only an end-of-text token is added."""
     tokenizer = word_piece()
@@ -93,6 +108,8 @@ EUROBERT_FULL = {**EUROBERT, "head_dim": 16, "rms_norm_eps": 1e-3, "attention_bi
 ULTRABERT = {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window": 6, "prediction_head_size": 20,
              "rms_norm_eps": 1e-3}
 GTE = {"num_attention_heads": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-3, "pad_token_id": 1}
+DEBERTA = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
+           "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "layer_norm_eps": 1e-3}
 JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
 
 VARIANTS = {
@@ -182,6 +199,36 @@ VARIANTS = {
     "ernie_rank": dict(family="ernie", rank=True, config={"type_vocab_size": 3, "use_task_id": True, "num_labels": 1}),
     "ultrabert": dict(config={**ULTRABERT, "num_hidden_layers": 4}, pooling=MEAN, of_class="UltrabertForMaskedLM"),
     "ultrabert_rank": dict(family="ultrabert", rank=True, config={**ULTRABERT, "classifier_pooling": "mean", "num_labels": 1}),
+    # Version 3, and 2 with all that there could be.
+    "deberta_v2": dict(family="deberta-v2", config=DEBERTA, pooling=MEAN, tokenizer=unigram, of_class="DebertaV2ForMaskedLM"),
+    "deberta_v2_rank": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "position_buckets": -1, "max_relative_positions": 14, "share_att_key": False, "pos_att_type": "c2p|p2c",
+        "position_biased_input": True, "type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
+    "deberta_v2_queries": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "norm_rel_ebd": "none", "pos_att_type": ["c2p"], "num_labels": 1, "num_hidden_layers": 2}),
+    "deberta_rank": dict(family="deberta", rank=True, tokenizer=unigram, config={
+        "relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2,
+        "layer_norm_eps": 1e-3, "num_labels": 1, "num_hidden_layers": 2}),
+    "albert": dict(config={"embedding_size": 20, "num_hidden_layers": 5, "num_hidden_groups": 2, "layer_norm_eps": 1e-3},
+                   pooling=MEAN, tokenizer=unigram, of_class="AlbertForPreTraining"),
+    "albert_rank": dict(family="albert", config={"embedding_size": 36, "num_labels": 2}, rank=True, tokenizer=unigram),
+    "electra_small": dict(family="electra", config={"embedding_size": 20, "type_vocab_size": 2}, pooling=MEAN),
+    "xlm_roberta_xl": dict(family="xlm-roberta-xl", config={"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-3},
+                           pooling=MEAN, tokenizer=lambda: word_piece(True), of_class="XLMRobertaXLForMaskedLM"),
+    "xlm_roberta_xl_rank": dict(family="xlm-roberta-xl", rank=True, tokenizer=lambda: word_piece(True), config={
+        "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 1, "num_hidden_layers": 2}),
+    "megatron_bert": dict(family="megatron-bert", config={"type_vocab_size": 2, "layer_norm_eps": 1e-3}, pooling=MEAN),
+    "megatron_bert_rank": dict(family="megatron-bert", rank=True,
+                               config={"type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
+    "roberta_prelayernorm_rank": dict(family="roberta-prelayernorm", rank=True, tokenizer=lambda: word_piece(True), config={
+        "type_vocab_size": 1, "pad_token_id": 1, "num_labels": 2, "num_hidden_layers": 2}),
+    "rembert": dict(config={"input_embedding_size": 20, "output_embedding_size": 28, "type_vocab_size": 2}, pooling=MEAN,
+                    of_class="RemBertForMaskedLM"),
+    # What it returns are vectors of tokens: hidden states are before the last product.
+    "embedding_gemma2": dict(family="embedding_gemma2_text", pooling=MEAN, normalize=True, states_of="norm", config={
+        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "global_head_dim": 14,
+        "num_global_key_value_heads": 3, "sliding_window": 6, "sliding_window_pattern": 2, "rms_norm_eps": 1e-3,
+        "hidden_size_per_layer_input": 8, "embedding_dim": 20}),
 }
 
 
@@ -199,6 +246,8 @@ def randomize(model, generator):
             else:
                 value = 1.3 * noise / weight.shape[-1] ** 0.5
             weight.data.copy_(value)
+        if hasattr(module, "layer_scalar"):
+            module.layer_scalar.copy_(0.5 + torch.rand(1, generator=generator))
 
 
 def write(path, value):
@@ -274,8 +323,12 @@ def make(name, variant, seed):
         if "released" in variant:
             plain = variant["released"](folder, Path(expected), generator, variant)
         model = of_class.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
-    layers = [] if rank else write_modules(folder, variant, config.hidden_size, generator)
+    size = getattr(config, "embedding_dim", config.hidden_size)
+    layers = [] if rank else write_modules(folder, variant, size, generator)
 
+    states_before = []
+    if "states_of" in variant:
+        model.get_submodule(variant["states_of"]).register_forward_hook(lambda *call: states_before.append(call[-1][0]))
     lengths, ids, hidden, vectors = [], [], [], []
     for text in PAIRED if rank else TEXTS:
         encoding = tokenizer.encode(QUERY, text) if rank else tokenizer.encode(variant.get("prompt", "") + text)
@@ -302,7 +355,7 @@ def make(name, variant, seed):
                     vector = torch.nn.functional.normalize(vector, dim=0)
         lengths.append(len(tokens))
         ids += tokens
-        hidden.append(states)
+        hidden.append(states_before.pop() if states_before else states)
         vectors.append(vector)
     numpy.array(lengths + ids, "<i4").tofile(folder / "tokens.i32")
     torch.cat(hidden).numpy().astype("<f4").tofile(folder / "hidden.f32")

@@ -42,7 +42,7 @@ STORED = [
 # "gguf_encoders"; of some the metadata cannot say how vectors are made.
 ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
             "modernbert_rank", "eurobert", "jina_bert", "qwen3", "gemma_embedding", "t5_encoder",
-            "nomic_bert_moe_unbiased", "neobert", "neobert_rank"]
+            "nomic_bert_moe_unbiased", "neobert", "neobert_rank", "jina_embeddings_v3"]
 # "gguf_seq2seq": their distances have the one length that metadata do not say.
 SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.
@@ -128,11 +128,18 @@ def use_names_of_modernbert(config):
     config.update(layer_norm_eps=config["norm_eps"])
 
 
+def use_names_of_jina(config):
+    """Those of the release, which has adapters: they would be in files of their own."""
+    config.update(model_type="xlm-roberta", architectures=["XLMRobertaModel"], position_embedding_type="rotary",
+                  rotary_emb_base=config.pop("rope_parameters")["rope_theta"], lora_adaptations=["none"])
+
+
 # What the converter looks for in config.json and does not find in what Transformers 5 writes.
 CHANGES = {
     "bailing_hybrid": use_names_of_ling,
     "deepseek_ocr2": use_names_of_ocr,
     "nomic_bert": use_names_of_nomic,
+    "jina_embeddings_v3": use_names_of_jina,
     "nomic_bert_moe_unbiased": lambda config: config.update(n_positions=2048),  # which the converter looks for
     "modernbert": use_names_of_modernbert,
     "modernbert_rank": use_names_of_modernbert,
@@ -292,6 +299,8 @@ def write(name, group, modules, make_tokenizer):
         for method, value in ADDED.get(name, {}).items():
             getattr(instance.gguf_writer, method)(value)
         instance.write()
+        for adapter in out.glob(f"lora-*-{name}.gguf"):
+            adapter.unlink()
     return gguf.GGUFReader(out / f"{name}.gguf").get_field("general.architecture").contents()
 
 

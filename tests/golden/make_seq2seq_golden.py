@@ -79,6 +79,7 @@ MODELS = {
     "t5gemma": ("t5gemma", dict(encoder=GEMMA | dict(hidden_size=32, num_attention_heads=2, num_hidden_layers=3), decoder=GEMMA,
                                 vocab_size=VOCAB, pad_token_id=PAD, eos_token_id=EOS), {}),
     "blenderbot": ("blenderbot", BART | dict(decoder_start_token_id=1, scale_embedding=True), {}),
+    "mvp": ("mvp", BART, dict(forced_bos_token_id=1)),
 }
 
 
@@ -253,7 +254,7 @@ def main():
         for name in GROUPED:
             models[name] = [each for each in models[name] if "beam_groups" not in each["settings"]] + search(name)
     else:
-        golden["versions"] = {"transformers": transformers.__version__, "torch": torch.__version__}
+        golden["versions"] = golden.get("versions", {}) | {"transformers": transformers.__version__, "torch": torch.__version__}
         for index, name in enumerate(MODELS):
             if not sys.argv[1:] or name in sys.argv[1:]:
                 make(name, index)

@@ -41,6 +41,27 @@ int32_t heads_of_block(const BatchView& batch, int32_t n_kv_heads, int32_t group
   return std::min(most, std::max((most + each - 1) / each, kLeastHeads));
 }
 
+/// n_heads: of all; first_row: of the batch, that of position 0.
+void add_relative_scores(const RelativeScores& relative, int64_t n_heads, const Block& block,
+                         int64_t first_row, AttentionTask& task) {
+  if (!relative) return;
+  const auto of_block = [&](const Matrix& scores, int64_t row) {
+    task.relative_count = scores.cols / n_heads;
+    return static_cast<const float*>(scores.data) + row * scores.stride +
+           block.first_head * task.relative_count;
+  };
+  if (relative.of_queries.data != nullptr) {
+    task.relative_of_queries = of_block(relative.of_queries, block.first_token);
+    task.relative_of_queries_stride = relative.of_queries.stride;
+  }
+  if (relative.of_keys.data != nullptr) {
+    task.relative_of_keys = of_block(relative.of_keys, first_row);
+    task.relative_of_keys_stride = relative.of_keys.stride;
+  }
+  task.relative_vectors = relative.vectors;
+  task.relative_reach = relative.reach;
+}
+
 /// Blocks of at most kMaxAttentionRows rows of sequences [first, last), those with the longest
 /// contexts first. Where positions have no meaning (`joins`), sequences in a row that see the same,
 /// such as beams of a source, are one: no row's sums depend on those beside it.
@@ -113,6 +134,8 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
     task.k_page_stride = kv.n_kv_heads * kv.k_head_bytes() / element_bytes;
     task.v_page_stride = kv.n_kv_heads * v_head_bytes / element_bytes;
+    add_relative_scores(rule.relative, out.cols / v_dim, block, block.first_token - task.position,
+                        task);
     attention_tasks_.push_back(task);
   }
   run(attention_tasks_);

@@ -232,6 +232,32 @@ inline void add_bias(const float* bias, int64_t reach, int64_t distance, float* 
   }
 }
 
+/// Adds what RelativeScores say to the scores of token `token` of the task, head `head` of its
+/// heads, and the keys of the page from position `first` on.
+inline void add_relative_scores(const AttentionTask& task, int64_t token, int64_t head,
+                                int64_t first, int64_t keys, float* scores) {
+  const int64_t reach = task.relative_reach;
+  const int64_t before = first - (task.position + token);  // distance of the first key
+  const float* of_query = task.relative_of_queries;
+  if (of_query != nullptr) {
+    of_query += token * task.relative_of_queries_stride + head * task.relative_count;
+  }
+  const float* of_key = task.relative_of_keys;
+  if (of_key != nullptr) {
+    of_key += first * task.relative_of_keys_stride + head * task.relative_count;
+  }
+  for (int64_t j = 0; j < keys; ++j) {
+    int64_t distance = before + j;
+    if (distance < -reach) distance = -reach;
+    if (distance > reach) distance = reach;
+    const int32_t vector = task.relative_vectors[reach + distance];
+    float sum = 0;
+    if (of_query != nullptr) sum += of_query[vector];
+    if (of_key != nullptr) sum += of_key[j * task.relative_of_keys_stride + vector];
+    scores[j] += task.scale * sum;
+  }
+}
+
 /// Scores become weights relative to the row's new largest score; returns what earlier sums shrink
 /// by.
 inline float soften(float* weights, VisibleKeys keys, float& largest, float& total) {
@@ -370,6 +396,9 @@ inline void attend_rows(const AttentionTask& task, const AttentionScratch& s, in
     const int64_t distance = task.position + token - page.first;
     float* scores = weights + r * kMaxPageTokens;
     if constexpr (kIsCoded<T>) multiply_by_scales(s.k_scales, scores);
+    if (task.relative_vectors != nullptr) {
+      add_relative_scores(task, token, real % task.group, page.first, page.keys, scores);
+    }
     if (changes_scores) {
       const float slope = task.slopes != nullptr ? task.slopes[real % task.group] : 0;
       change_scores(task.soft_cap, slope, distance, scores);

@@ -94,6 +94,15 @@ struct AttentionTask {
   const float* slopes = nullptr;  ///< [group] or null
   const float* bias = nullptr;    ///< [group, 2 bias_reach + 1] or null
   int64_t bias_reach = 0;
+  // Of RelativeScores: of token 0's query, and of the key at position 0, the scores of the task's
+  // first head; null: none. Those of other heads are `relative_count` after each other.
+  const float* relative_of_queries = nullptr;
+  int64_t relative_of_queries_stride = 0;  ///< to the next token's
+  const float* relative_of_keys = nullptr;
+  int64_t relative_of_keys_stride = 0;
+  int64_t relative_count = 0;
+  const int32_t* relative_vectors = nullptr;  ///< [2 relative_reach + 1]
+  int64_t relative_reach = 0;
   float* scratch = nullptr;             ///< attention_scratch() floats, 64-byte aligned
   const AttentionTask* next = nullptr;  ///< that the thread runs after this one, if it is known
 };

@@ -24,6 +24,9 @@ struct AttentionCase {
   int32_t value_dim = 0;   // 0: head_dim
   bool in_blocks = false;  // the window
   bool values_in_keys = false;
+  int32_t relative_vectors = 0;  // of each head; 0: no relative scores
+  bool relative_of_queries = true;
+  bool relative_of_keys = true;
 
   [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
 };
@@ -44,6 +47,11 @@ std::string describe(const AttentionCase& shape) {
   if (shape.slopes) text += ", slopes";
   if (shape.bidirectional) text += ", bidirectional";
   if (shape.bias_reach > 0) text += ", bias up to " + std::to_string(shape.bias_reach);
+  if (shape.relative_vectors > 0) {
+    text += ", " + std::to_string(shape.relative_vectors) + " relative scores";
+    if (!shape.relative_of_queries) text += " of keys";
+    if (!shape.relative_of_keys) text += " of queries";
+  }
   return text;
 }
 
@@ -73,6 +81,11 @@ class BackendAttention : public BackendTest {
     const HostTensor bias =
         random_tensor(random_, DType::f32, shape.n_heads, 2 * int64_t{shape.bias_reach} + 1, 0, 2);
 
+    const int64_t relative_dim = int64_t{shape.n_heads} * shape.relative_vectors;
+    const HostTensor of_queries = random_tensor(random_, act, batch.n_tokens(), relative_dim, 8, 2);
+    const HostTensor of_keys = random_tensor(random_, act, batch.n_tokens(), relative_dim, 0, 2);
+    const std::vector<int32_t> vectors = vectors_by_distance(shape.relative_vectors);
+
     const auto attend_in = [&](Backend& backend, const Batch& step, const HostTensor& rows,
                                DType out_type) {
       const DeviceTensor device_k(backend, k);
@@ -90,6 +103,18 @@ class BackendAttention : public BackendTest {
         kv.v = static_cast<std::byte*>(device_k.data()) +
                static_cast<size_t>(shape.head_dim - shape.v_head_dim()) * dtype_size(kv_type);
       }
+      const DeviceTensor device_of_queries(backend, of_queries);
+      const DeviceTensor device_of_keys(backend, of_keys);
+      const Buffer device_vectors = backend.allocate(vectors.size() * sizeof(int32_t) + 1);
+      backend.copy_to_device(device_vectors.get(), vectors.data(),
+                             vectors.size() * sizeof(int32_t));
+      RelativeScores relative;
+      if (shape.relative_vectors > 0) {
+        if (shape.relative_of_queries) relative.of_queries = device_of_queries.matrix();
+        if (shape.relative_of_keys) relative.of_keys = device_of_keys.matrix();
+        relative.vectors = reinterpret_cast<const int32_t*>(device_vectors.get());
+        relative.reach = static_cast<int32_t>(vectors.size() / 2);
+      }
       backend.attention(backend.upload(step), device_qkv.matrix(), cos_sin.matrix(), {}, kv,
                         {.scale = 1.0F / std::sqrt(static_cast<float>(shape.head_dim)),
                          .window = shape.window,
@@ -99,7 +124,8 @@ class BackendAttention : public BackendTest {
                          .sinks = device_sinks.data(),
                          .slopes = device_slopes.data(),
                          .bias = device_bias.data(),
-                         .bias_reach = shape.bias_reach},
+                         .bias_reach = shape.bias_reach,
+                         .relative = relative},
                         out.matrix());
       return out.fetch();
     };
@@ -112,17 +138,25 @@ class BackendAttention : public BackendTest {
     constexpr double kLargest = 5;
     const HostTensor want = attend(*reference_, DType::f32);
     for (const auto& backend : backends_) {
+      if (shape.relative_vectors > 0 && !backend->adds_relative_scores()) continue;
       const std::string what = backend->description() + ": attention, " +
                                std::string(dtype_name(act)) + ", " + describe(shape);
       const HostTensor got = attend(*backend, act);
       expect_near(
           got, want, [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
           what);
-      if (shape.sequences.back().queries > 1) continue;
+      if (shape.sequences.back().queries > 1 || shape.relative_vectors > 0) continue;
       const int64_t last = batch.n_tokens() - 1;
       expect_equal(attend_in(*backend, last_alone(batch), qkv.row_range(last, 1), act),
                    got.row_range(last, 1), what + ", the last one alone");
     }
+  }
+
+  /// Which of n vectors each distance has, up to 20: any.
+  static std::vector<int32_t> vectors_by_distance(int32_t n) {
+    std::vector<int32_t> vectors;
+    for (int32_t i = 0; i < 41 && n > 0; ++i) vectors.push_back(i * i % n);
+    return vectors;
   }
 
   struct LatentCase {
@@ -496,6 +530,24 @@ TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
         }
       }
     }
+  }
+}
+
+TEST_P(BackendAttention, AgreesWithScoresOfRelativePositions) {
+  for (const WeightFormat weights : kFloatFormats) {
+    AttentionCase shape{3, 3, 20, {{1, 1}, {33, 33}, {2, 2}, {150, 150}, {64, 64}}};
+    shape.bidirectional = true;
+    for (const int32_t vectors : {1, 2, 9}) {
+      shape.relative_vectors = vectors;
+      check_attention(weights, shape);
+    }
+    shape.relative_of_keys = false;
+    shape.soft_cap = 2.5F;
+    check_attention(weights, shape);
+    shape.relative_of_keys = shape.slopes = true;
+    shape.relative_of_queries = false;
+    shape.window = 40;
+    check_attention(weights, shape);
   }
 }
 

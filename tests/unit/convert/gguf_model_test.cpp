@@ -94,6 +94,7 @@ TEST_F(GgufModelTest, RefusesWhatItDoesNotDo) {
     return error();
   };
   EXPECT_TRUE(says(error_with("general.architecture", "rwkv"), "m.gguf", "\"rwkv\"", "README"));
+  EXPECT_TRUE(says(error_with("general.type", "adapter"), "m.gguf", "is an adapter and no model"));
   EXPECT_TRUE(says(error_with("llama.expert_count", 8U), "expert_used_count", "missing"));
   EXPECT_TRUE(says(error_with("llama.rope.dimension_count", 5U), "dimension_count", "1 to 4"));
   EXPECT_TRUE(says(error_with("llama.attention.value_length", 8U), "two lengths"));

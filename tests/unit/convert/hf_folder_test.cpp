@@ -76,8 +76,8 @@ TEST(HfLlama, HasBiasesWhereTheConfigSaysSo) {
 }
 
 TEST(HfLlama, RefusesWhatItCannotRun) {
-  EXPECT_TRUE(says(folder_error_with({{"model_type", "albert"}}), "config.json", "type \"albert\"",
-                   "README"));
+  EXPECT_TRUE(says(folder_error_with({{"model_type", "convbert"}}), "config.json",
+                   "type \"convbert\"", "README"));
   EXPECT_TRUE(says(folder_error_with({{"model_type", nullptr}}), "\"model_type\" is missing"));
   EXPECT_TRUE(says(folder_error_with({{"architectures", {"LlamaForTokenClassification"}}}),
                    "architecture \"LlamaForTokenClassification\""));

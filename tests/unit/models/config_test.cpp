@@ -393,6 +393,81 @@ TEST(RelativeBias, HasABucketForEachSmallDistanceAndAlikeOnesBeyondTheLargest) {
             (std::vector<float>{3, 3, 3, 3, 3, 2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
 }
 
+TEST(RelativeScores, HaveARowForEachSmallDistanceAndFewerOnesBeyond) {
+  // Keys after the query have the first rows, as in Transformers' tables.
+  EXPECT_EQ(row_by_distance({.rows = 6, .of_keys = true}),
+            (std::vector<int32_t>{5, 5, 4, 3, 2, 1, 0}));
+  const std::vector<int32_t> rows =
+      row_by_distance({.rows = 16, .max_distance = 20, .of_queries = true});
+  ASSERT_EQ(rows.size(), 41U);
+  // Transformers' own buckets of distances 0, 1, ... for 8 of them up to 20.
+  const std::vector<int32_t> buckets = {0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 6,
+                                        6, 7, 7, 7, 7, 7, 7, 7, 7, 8};
+  for (size_t d = 0; d < buckets.size(); ++d) {
+    EXPECT_EQ(rows[20 - d], std::min(8 + buckets[d], 15)) << "a key " << d << " before";
+    EXPECT_EQ(rows[20 + d], 8 - buckets[d]) << "a key " << d << " after";
+  }
+  // Where those of the published models change.
+  const std::vector<int32_t> published = row_by_distance({.rows = 512, .max_distance = 512});
+  for (const auto& [distance, bucket] : std::vector<std::pair<int, int>>{{128, 128},
+                                                                         {131, 131},
+                                                                         {132, 131},
+                                                                         {133, 132},
+                                                                         {146, 141},
+                                                                         {147, 141},
+                                                                         {148, 142},
+                                                                         {500, 254},
+                                                                         {505, 254},
+                                                                         {506, 255},
+                                                                         {511, 255},
+                                                                         {512, 256}}) {
+    EXPECT_EQ(published[static_cast<size_t>(512 + distance)], 256 - bucket) << distance;
+  }
+}
+
+TEST(ModelConfig, RefusesEmbeddingsOfASizeOfTheirOwnBesideAnOutputMatrix) {
+  ModelConfig config = small_decoder();
+  config.embedding.size = 12;
+  EXPECT_NE(message_of([&] { validate(config, "test"); }).find("those of encoders"),
+            std::string::npos);
+  config = small_encoder();
+  config.embedding.size = 12;
+  EXPECT_EQ(message_of([&] { validate(config, "test"); }), "");
+  config.embedding.size = -1;
+  EXPECT_NE(message_of([&] { validate(config, "test"); }).find("size of embeddings is -1"),
+            std::string::npos);
+}
+
+TEST(ModelConfig, RefusesRelativeScoresThatAttentionCannotAdd) {
+  const auto refused = [](const std::function<void(ModelConfig&, AttentionConfig&)>& damage) {
+    ModelConfig config = scoring_encoder();
+    damage(config, config.layer_kinds[0].attention());
+    return message_of([&] { validate(config, "test"); });
+  };
+  EXPECT_EQ(refused([](ModelConfig&, AttentionConfig&) {}), "");
+  const auto says = [&](const char* words,
+                        const std::function<void(ModelConfig&, AttentionConfig&)>& damage) {
+    const std::string message = refused(damage);
+    EXPECT_NE(message.find(words), std::string::npos) << words << ": " << message;
+  };
+  const auto scores = [](AttentionConfig& a) -> RelativeScoresConfig& { return a.relative_scores; };
+  says("rows is odd", [&](ModelConfig&, AttentionConfig& a) { scores(a).rows = 7; });
+  says("rows is -2", [&](ModelConfig&, AttentionConfig& a) { scores(a).rows = -2; });
+  says("rows is 5000", [&](ModelConfig&, AttentionConfig& a) { scores(a).rows = 5000; });
+  says("multiple of four", [&](ModelConfig&, AttentionConfig& a) { scores(a).rows = 10; });
+  says("max_distance is 3", [&](ModelConfig&, AttentionConfig& a) { scores(a).max_distance = 3; });
+  says("max_distance is -1",
+       [&](ModelConfig&, AttentionConfig& a) { scores(a).max_distance = -1; });
+  says("neither of queries nor of keys",
+       [&](ModelConfig&, AttentionConfig& a) { scores(a).of_queries = scores(a).of_keys = false; });
+  says("bidirectional", [](ModelConfig&, AttentionConfig& a) { a.bidirectional = false; });
+  says("keys for each head", [](ModelConfig&, AttentionConfig& a) { a.n_kv_heads = 1; });
+  says("neither rotated nor", [](ModelConfig& c, AttentionConfig& a) {
+    c.ropes = small_decoder().ropes;
+    a.rope = 0;
+  });
+}
+
 TEST(RopeFrequencies, FallGeometricallyFromOne) {
   const std::vector<float> frequencies = plain_frequencies(10000, 8);
   ASSERT_EQ(frequencies.size(), 4U);

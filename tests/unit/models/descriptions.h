@@ -241,6 +241,20 @@ inline ModelConfig small_encoder() {
   return config;
 }
 
+// An encoder whose attention scores positions relative to each other.
+inline ModelConfig scoring_encoder() {
+  ModelConfig config = small_encoder();
+  for (LayerConfig& layer : config.layer_kinds) {
+    AttentionConfig& attention = layer.attention();
+    attention.rope.reset();
+    attention.bidirectional = true;
+    attention.n_kv_heads = attention.n_heads;
+    attention.relative_scores = {
+        .rows = 8, .max_distance = 20, .of_queries = true, .of_keys = true};
+  }
+  return config;
+}
+
 // An encoder of other heads, and a decoder that looks at it.
 inline ModelConfig small_translator() {
   ModelConfig config = small_decoder();

@@ -93,6 +93,24 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
   }
   EXPECT_FALSE(names.contains("encoder.embedding")) << "it is the decoder's";
   EXPECT_EQ(tensor_plan(small_encoder()).back().name, "dense.0_norm");
+  ModelConfig narrow = small_encoder();
+  narrow.embedding.size = 12;
+  narrow.embedding.norm = {.kind = NormKind::layer, .eps = 1e-5F};
+  narrow.embedding.segments = 2;
+  validate(narrow, "test");
+  const std::vector<TensorPlan> of_narrow = tensor_plan(narrow);
+  EXPECT_EQ(tensor(of_narrow, "embedding").shape, (std::vector<int64_t>{narrow.vocab, 12}));
+  EXPECT_EQ(tensor(of_narrow, "segments").shape, (std::vector<int64_t>{2, 12}));
+  EXPECT_EQ(tensor(of_narrow, "embedding_norm").shape, std::vector<int64_t>{12});
+  EXPECT_EQ(tensor(of_narrow, "embedding_projection").shape,
+            (std::vector<int64_t>{narrow.hidden, 12}));
+  const std::vector<TensorPlan> scoring = tensor_plan(scoring_encoder());
+  const AttentionConfig scored = scoring_encoder().layer(0).attention();
+  for (const char* name :
+       {"layers.0.attention_relative_keys", "layers.0.attention_relative_queries"}) {
+    EXPECT_EQ(tensor(scoring, name).shape, (std::vector{8 * scored.n_heads, scored.head_dim}));
+    EXPECT_EQ(tensor(scoring, name).blocks, scored.n_heads) << name;
+  }
   names.clear();
   const std::vector<TensorPlan> predicting = tensor_plan(small_predictor());
   for (const TensorPlan& tensor : predicting) names.insert(tensor.name);

@@ -1,0 +1,284 @@
+// DeBERTa in its three versions (arXiv:2006.03654, arXiv:2111.09543): BERT's layers, whose
+// attention scores what a query and a key are and where they are relative to each other.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "convert/families/family.h"
+#include "convert/weights/read_values.h"
+
+namespace faststream::convert {
+namespace {
+
+constexpr PlainShape kFirst = {.n_layers = 12,
+                               .hidden = 768,
+                               .n_heads = 12,
+                               .ffn_hidden = 3072,
+                               .vocab = 50265,
+                               .max_context = 512};
+constexpr PlainShape kSecond = {.n_layers = 24,
+                                .hidden = 1536,
+                                .n_heads = 24,
+                                .ffn_hidden = 6144,
+                                .vocab = 128100,
+                                .max_context = 512};
+
+// "p2c|c2p", or the words in a list.
+std::set<std::string> words_in(const JsonView& config, std::string_view key) {
+  std::set<std::string> words;
+  const auto found = config.find(key);
+  if (!found) return words;
+  if (found->value().is_array()) {
+    for (const JsonView& word : found->elements()) words.insert(word.as<std::string>());
+    return words;
+  }
+  std::string text = found->as<std::string>();
+  std::erase(text, ' ');
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('|', begin), text.size());
+    words.insert(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+/// The table of relative positions, whose rows all layers make their vectors of.
+struct PositionTable {
+  std::string name;
+  std::string norm = {};  ///< of its rows, a module; empty: none
+  float eps = 0;
+};
+
+// Its rows, normalized.
+std::vector<float> rows_of(const PositionTable& table, int64_t rows, int64_t hidden,
+                           const Checkpoint& weights) {
+  std::vector<std::byte> raw;
+  const auto read = [&](const std::string& name, const std::vector<int64_t>& shape) {
+    const SourceTensor& tensor = weights.require(name, shape);
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    read_values(weights, tensor, 0, values, raw);
+    return values;
+  };
+  std::vector<float> values = read(table.name, {rows, hidden});
+  if (table.norm.empty()) return values;
+  const std::vector<float> weight = read(table.norm + ".weight", {hidden});
+  const std::vector<float> bias = read(table.norm + ".bias", {hidden});
+  const auto n = static_cast<size_t>(hidden);
+  for (size_t first = 0; first < values.size(); first += n) {
+    const std::span<float> row = std::span(values).subspan(first, n);
+    double sum = 0;
+    for (const float x : row) sum += x;
+    const double mean = sum / static_cast<double>(n);
+    double squares = 0;
+    for (const float x : row) squares += (x - mean) * (x - mean);
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(n) + table.eps);
+    for (size_t i = 0; i < n; ++i) {
+      row[i] = static_cast<float>((row[i] - mean) * factor * weight[i] + bias[i]);
+    }
+  }
+  return values;
+}
+
+/// The products of attention that make vectors of them, for queries and for keys.
+struct PositionProducts {
+  std::string for_queries;
+  std::string for_keys;
+  bool bias_for_queries = true;
+};
+
+// Of each head what its rows of a product, `module`, make of all rows of the table.
+std::vector<TensorPart> vectors_of(const std::shared_ptr<const std::vector<float>>& table,
+                                   const AttentionConfig& attention, int64_t hidden,
+                                   const std::string& module, bool has_bias) {
+  const int64_t rows = attention.relative_scores.rows;
+  std::vector<TensorPart> parts;
+  for (int64_t head = 0; head < attention.n_heads; ++head) {
+    TensorPart part{.source = "", .shape = {rows, hidden}};
+    part.values = table;
+    part.projection = {.matrix = module + ".weight",
+                       .inputs = hidden,
+                       .of_rows = attention.q_dim(),
+                       .first_row = head * attention.head_dim};
+    if (has_bias) {
+      TensorPart bias{.source = module + ".bias", .shape = {attention.q_dim()}};
+      bias.first_row = head;
+      bias.n_rows = rows;
+      bias.row_step = 0;
+      part.plus = std::make_shared<const TensorPart>(std::move(bias));
+    }
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
+// Gives each layer what its queries and keys are multiplied with.
+void set_vectors(const Modules& modules, const PositionTable& table,
+                 const PositionProducts& products, const ModelConfig& config,
+                 const Checkpoint& weights, TensorParts& parts) {
+  const std::string base = base_in(weights, modules);
+  const AttentionConfig& attention = config.layer(0).attention();
+  const RelativeScoresConfig& scores = attention.relative_scores;
+  const auto rows = std::make_shared<const std::vector<float>>(
+      rows_of({.name = base + table.name,
+               .norm = table.norm.empty() ? "" : base + table.norm,
+               .eps = table.eps},
+              scores.rows, config.hidden, weights));
+  for (int64_t n = 0; n < config.n_layers(); ++n) {
+    const std::string in_layer = base + modules.layers + std::to_string(n) + ".attention.self.";
+    if (scores.of_queries) {
+      parts[{TensorKind::attention_relative_keys, n}] =
+          vectors_of(rows, attention, config.hidden, in_layer + products.for_queries,
+                     products.bias_for_queries);
+    }
+    if (scores.of_keys) {
+      parts[{TensorKind::attention_relative_queries, n}] =
+          vectors_of(rows, attention, config.hidden, in_layer + products.for_keys, true);
+    }
+  }
+}
+
+void leave_out_table(Modules& modules, const PositionTable& table) {
+  modules.unused.push_back(table.name);
+  if (!table.norm.empty()) leave_out(modules, {table.norm});
+}
+
+// A classifier scores labels; what predicts masked tokens, or tells replaced ones, is left out.
+void use_heads_of_deberta(FamilyModel& model, const JsonView& config) {
+  if (is_classifier(config)) {
+    return score_labels(model, config,
+                        {.dense = "pooler.dense",
+                         .scores = "classifier",
+                         .activation = activation_in(config, "pooler_hidden_act", "gelu")});
+  }
+  leave_out(model.modules, {"pooler.dense", "cls.predictions.transform.dense",
+                            "cls.predictions.transform.LayerNorm", "cls.predictions.decoder",
+                            "lm_predictions.lm_head.dense", "lm_predictions.lm_head.LayerNorm",
+                            "mask_predictions.dense", "mask_predictions.LayerNorm",
+                            "mask_predictions.classifier"});
+  for (const char* bias : {"cls.predictions.bias", "lm_predictions.lm_head.bias"}) {
+    model.modules.unused.emplace_back(bias);
+  }
+}
+
+// How positions relative to each other count, where `bucketed` is whether far ones may share rows.
+RelativeScoresConfig relative_scores_in(const JsonView& config, int64_t positions, bool bucketed) {
+  const std::set<std::string> types = words_in(config, "pos_att_type");
+  RelativeScoresConfig scores;
+  scores.of_queries = types.contains("c2p");
+  scores.of_keys = types.contains("p2c");
+  if (!config.get("relative_attention", false)) return {};
+  if (!scores.of_queries && !scores.of_keys) return {};
+  // Below 1, as by default, they mean that there is nothing of the kind.
+  const auto farthest = config.get<int64_t>("max_relative_positions", -1);
+  const int64_t buckets = bucketed ? config.get<int64_t>("position_buckets", -1) : -1;
+  const int64_t reach = farthest < 1 ? positions : farthest;
+  if (std::max(reach, buckets) > kMaxSize) config.fail("has too many relative positions");
+  scores.rows = 2 * (buckets > 0 ? buckets : reach);
+  if (buckets > 0) scores.max_distance = reach;
+  return scores;
+}
+
+FamilyModel deberta_in(const JsonView& config, const PlainShape& otherwise, bool bucketed) {
+  const PlainShape shape = shape_in(config, otherwise);
+  if (count_in(config, "embedding_size", kMaxSize, shape.hidden) != shape.hidden) {
+    config.fail("\"embedding_size\" is not \"hidden_size\", which is not supported");
+  }
+  refuse_other(config, "attention_head_size", shape.head_dim);
+  NormConfig norm = layer_norm_in(config, "layer_norm_eps");
+  norm.eps = number_in(config, "layer_norm_eps", 1e-7);
+  FamilyModel model{post_norm_encoder(shape, norm, activation_in(config, "hidden_act", "gelu"))};
+  model.config.embedding.segments = number_of(config, "type_vocab_size", kMaxSize, 0);
+  const bool has_positions = config.get("position_biased_input", true);
+  if (has_positions) model.config.embedding.positions = shape.max_context;
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
+  attention.relative_scores = relative_scores_in(config, shape.max_context, bucketed);
+
+  Modules& m = model.modules;
+  m.base = "deberta.";
+  m.embedding = "embeddings.word_embeddings";
+  m.positions = "embeddings.position_embeddings";
+  m.segments = "embeddings.token_type_embeddings";
+  m.embedding_norm = "embeddings.LayerNorm";
+  m.layers = "encoder.layer.";
+  m.attention_out = "attention.output.dense";
+  m.attention_stream_norm = "attention.output.LayerNorm";
+  m.gate_up = {"intermediate.dense"};
+  m.down = "output.dense";
+  m.ffn_stream_norm = "output.LayerNorm";
+  m.unused = {".position_ids"};
+  // Of heads that predict masked tokens, which the model does not read.
+  if (!has_positions) leave_out(m, {"embeddings.position_embeddings"});
+  use_heads_of_deberta(model, config);
+  return model;
+}
+
+// Scores are divided by the root of so many times head_dim.
+float scale_of(const AttentionConfig& attention, size_t summands) {
+  return inverse_root(static_cast<double>(attention.head_dim) * static_cast<double>(summands));
+}
+
+}  // namespace
+
+FamilyModel describe_deberta(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_if(config, "talking_head", "products of all heads' scores");
+  FamilyModel model = deberta_in(config, kFirst, false);
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
+  attention.scale = scale_of(attention, 1 + words_in(config, "pos_att_type").size());
+  model.modules.qkv = {"attention.self.in_proj"};
+  model.modules.joined_qkv = JoinedQkv::by_kv_head;
+  const PositionTable table{.name = "encoder.rel_embeddings.weight"};
+  if (attention.relative_scores) leave_out_table(model.modules, table);
+  model.finish = [table, modules = model.modules](const ModelConfig& described,
+                                                  const Checkpoint& weights, TensorParts& parts) {
+    const std::string layers = base_in(weights, modules) + modules.layers;
+    const int64_t dim = described.layer(0).attention().q_dim();
+    for (int64_t n = 0; n < described.n_layers(); ++n) {
+      const std::string self = layers + std::to_string(n) + ".attention.self.";
+      parts[bias_of({TensorKind::attention_qkv, n})] = {
+          {.source = self + "q_bias", .shape = {dim}},
+          {.source = "", .shape = {dim}},
+          {.source = self + "v_bias", .shape = {dim}}};
+    }
+    if (!described.layer(0).attention().relative_scores) return;
+    set_vectors(modules, table,
+                {.for_queries = "pos_proj", .for_keys = "pos_q_proj", .bias_for_queries = false},
+                described, weights, parts);
+  };
+  return model;
+}
+
+FamilyModel describe_deberta_v2(const FamilySource& source) {
+  const JsonView& config = source.config;
+  if (number_of(config, "conv_kernel_size", kMaxSize, 0) != 0) {
+    config.member("conv_kernel_size")
+        .fail("asks for a convolution beside the first layer, which is not supported");
+  }
+  FamilyModel model = deberta_in(config, kSecond, true);
+  AttentionConfig& attention = model.config.layer_kinds[0].attention();
+  const std::set<std::string> types = words_in(config, "pos_att_type");
+  attention.scale = scale_of(attention, 1 + types.count("c2p") + types.count("p2c"));
+  model.modules.qkv = {"attention.self.query_proj", "attention.self.key_proj",
+                       "attention.self.value_proj"};
+  if (!attention.relative_scores) return model;
+  const bool has_norm = words_in(config, "norm_rel_ebd").contains("layer_norm");
+  const PositionTable table{.name = "encoder.rel_embeddings.weight",
+                            .norm = has_norm ? "encoder.LayerNorm" : "",
+                            .eps = model.config.embedding.norm.eps};
+  leave_out_table(model.modules, table);
+  // Where they are shared, those that make keys and queries.
+  const std::string own = config.get("share_att_key", false) ? "" : "pos_";
+  model.finish = [table, own, modules = model.modules](
+                     const ModelConfig& described, const Checkpoint& weights, TensorParts& parts) {
+    set_vectors(modules, table, {.for_queries = own + "key_proj", .for_keys = own + "query_proj"},
+                described, weights, parts);
+  };
+  return model;
+}
+
+}  // namespace faststream::convert
