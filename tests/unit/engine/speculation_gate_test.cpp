@@ -116,7 +116,7 @@ TEST(SpeculationGate, HasTextsReadThatPayForIt) {
     return gate;
   };
   EXPECT_EQ(after_steps(2, 0.1 * kStep).most_followed(), kMostSpeculating);
-  EXPECT_EQ(after_steps(0, 0.05 * kStep).most_followed(), 1) << "it may yet";
+  EXPECT_EQ(after_steps(0, 0.04 * kStep).most_followed(), 1) << "it may yet";
   SpeculationGate gate = after_steps(0, 0.1 * kStep);
   EXPECT_EQ(gate.most_followed(), 0);
   for (int step = 0; step < 400; ++step) gate.passed(kStep);
