@@ -130,6 +130,8 @@ class Finder {
                                .qkv = linear(aside_qkv),
                                .rule = rule_of(aside.attention),
                                .distances = nullptr,
+                               .relative_keys = {},
+                               .relative_queries = {},
                                .out = linear(aside_out),
                                .kv_layer = kv_layer(n_)};
     return {.norm = norm(aside_norm, aside.norm),

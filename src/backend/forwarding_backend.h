@@ -35,9 +35,6 @@ class ForwardingBackend : public Backend {
   [[nodiscard]] bool attends_in_one_order() const override {
     return backend_->attends_in_one_order();
   }
-  [[nodiscard]] bool adds_relative_scores() const override {
-    return backend_->adds_relative_scores();
-  }
   [[nodiscard]] std::span<const int32_t> row_borders() const override {
     return backend_->row_borders();
   }
