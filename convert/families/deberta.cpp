@@ -142,6 +142,7 @@ void set_vectors(const Modules& modules, const PositionTable& table,
   }
 }
 
+// A checkpoint has it, and its norm, also where attention makes nothing of it.
 void leave_out_table(Modules& modules, const PositionTable& table) {
   modules.unused.push_back(table.name);
   if (!table.norm.empty()) leave_out(modules, {table.norm});
@@ -233,7 +234,7 @@ FamilyModel describe_deberta(const FamilySource& source) {
   model.modules.qkv = {"attention.self.in_proj"};
   model.modules.joined_qkv = JoinedQkv::by_kv_head;
   const PositionTable table{.name = "encoder.rel_embeddings.weight"};
-  if (attention.relative_scores) leave_out_table(model.modules, table);
+  leave_out_table(model.modules, table);
   model.finish = [table, modules = model.modules](const ModelConfig& described,
                                                   const Checkpoint& weights, TensorParts& parts) {
     const std::string layers = base_in(weights, modules) + modules.layers;
@@ -265,12 +266,12 @@ FamilyModel describe_deberta_v2(const FamilySource& source) {
   attention.scale = scale_of(attention, 1 + types.count("c2p") + types.count("p2c"));
   model.modules.qkv = {"attention.self.query_proj", "attention.self.key_proj",
                        "attention.self.value_proj"};
-  if (!attention.relative_scores) return model;
   const bool has_norm = words_in(config, "norm_rel_ebd").contains("layer_norm");
   const PositionTable table{.name = "encoder.rel_embeddings.weight",
                             .norm = has_norm ? "encoder.LayerNorm" : "",
                             .eps = model.config.embedding.norm.eps};
   leave_out_table(model.modules, table);
+  if (!attention.relative_scores) return model;
   // Where they are shared, those that make keys and queries.
   const std::string own = config.get("share_att_key", false) ? "" : "pos_";
   model.finish = [table, own, modules = model.modules](

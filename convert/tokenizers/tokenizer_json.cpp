@@ -26,11 +26,11 @@ constexpr size_t kMaxProcessorTokens = 256;  // of all that a post-processor put
 constexpr std::array kNamedTokens = {"bos_token", "eos_token", "unk_token", "sep_token",
                                      "pad_token", "cls_token", "mask_token"};
 
-// Of the tokenizers' classes of Transformers 5.23 for BERT's vocabulary those that give models the
-// segments of pairs. A name may end with "Fast".
-constexpr std::array kClassesWithSegments = {"BertTokenizer",       "ConvBertTokenizer",
-                                             "ElectraTokenizer",    "LayoutLMTokenizer",
-                                             "MobileBertTokenizer", "SqueezeBertTokenizer"};
+// Of the tokenizers' classes of Transformers 5.23 those that give encoders the segments of pairs. A
+// name may end with "Fast".
+constexpr std::array kClassesWithSegments = {
+    "BertTokenizer",    "ConvBertTokenizer", "DebertaTokenizer",    "DebertaV2Tokenizer",
+    "ElectraTokenizer", "LayoutLMTokenizer", "MobileBertTokenizer", "SqueezeBertTokenizer"};
 
 /// A token given as its text or as an object with "content"; nothing for null.
 std::optional<std::string> token_text(const JsonView& members, std::string_view key) {

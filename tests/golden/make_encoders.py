@@ -71,11 +71,16 @@ def word_piece(roberta=False):
     return tokenizer
 
 
+def pieces():
+    """Words, and letters at other costs."""
+    words = [("▁" + word, -3.0 - i / 8) for i, word in enumerate(WORDS) if not word.startswith("##")]
+    letters = [(letter, -9.0 - i / 8) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz.,:;?!")]
+    return [(token, 0.0) for token in SPECIAL] + words + letters
+
+
 def unigram():
-    """As DeBERTa's: words, and letters at other costs."""
-    pieces = [("▁" + word, -3.0 - i / 8) for i, word in enumerate(WORDS) if not word.startswith("##")]
-    pieces += [(letter, -9.0 - i / 8) for i, letter in enumerate("▁abcdefghijklmnopqrstuvwxyz.,:;?!")]
-    tokenizer = Tokenizer(models.Unigram([(token, 0.0) for token in SPECIAL] + pieces, unk_id=1))
+    """As DeBERTa's releases."""
+    tokenizer = Tokenizer(models.Unigram(pieces(), unk_id=1))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Strip(),
                                                  normalizers.Replace(tokenizers.Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
@@ -84,6 +89,12 @@ def unigram():
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
     return tokenizer
+
+
+def tokenizer_of(name, **settings):
+    """As Transformers' class of that name makes it."""
+    tokenizer = getattr(transformers, name)(vocab=pieces(), do_lower_case=True, unk_token="[UNK]", pad_token="[PAD]", **settings)
+    return tokenizer.backend_tokenizer
 
 
 def last_token():
@@ -204,14 +215,16 @@ VARIANTS = {
     "deberta_v2_rank": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
         **DEBERTA, "position_buckets": -1, "max_relative_positions": 14, "share_att_key": False, "pos_att_type": "c2p|p2c",
         "position_biased_input": True, "type_vocab_size": 2, "num_labels": 3, "num_hidden_layers": 2}),
-    "deberta_v2_queries": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+    "deberta_v2_queries": dict(family="deberta-v2", rank=True,
+                               tokenizer=lambda: tokenizer_of("DebertaV2Tokenizer", split_by_punct=True), config={
         **DEBERTA, "norm_rel_ebd": "none", "pos_att_type": ["c2p"], "num_labels": 1, "num_hidden_layers": 2}),
-    "deberta_rank": dict(family="deberta", rank=True, tokenizer=unigram, config={
+    "deberta_rank": dict(family="deberta", rank=True, tokenizer=unigram, tokenizer_class="DebertaTokenizer", config={
         "relative_attention": True, "max_relative_positions": 9, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 2,
         "layer_norm_eps": 1e-3, "num_labels": 1, "num_hidden_layers": 2}),
     "albert": dict(config={"embedding_size": 20, "num_hidden_layers": 5, "num_hidden_groups": 2, "layer_norm_eps": 1e-3},
                    pooling=MEAN, tokenizer=unigram, of_class="AlbertForPreTraining"),
-    "albert_rank": dict(family="albert", config={"embedding_size": 36, "num_labels": 2}, rank=True, tokenizer=unigram),
+    "albert_rank": dict(family="albert", config={"embedding_size": 36, "num_labels": 2}, rank=True,
+                        tokenizer=lambda: tokenizer_of("AlbertTokenizer")),
     "electra_small": dict(family="electra", config={"embedding_size": 20, "type_vocab_size": 2}, pooling=MEAN),
     "xlm_roberta_xl": dict(family="xlm-roberta-xl", config={"type_vocab_size": 1, "pad_token_id": 1, "layer_norm_eps": 1e-3},
                            pooling=MEAN, tokenizer=lambda: word_piece(True), of_class="XLMRobertaXLForMaskedLM"),
@@ -316,8 +329,9 @@ def make(name, variant, seed):
     model.to(torch.bfloat16).save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
-    write(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer" if has_segments else
-                                             "PreTrainedTokenizerFast", "model_max_length": 1000})
+    of_segments = variant.get("tokenizer_class", "BertTokenizer")
+    write(folder / "tokenizer_config.json", {"tokenizer_class": of_segments if has_segments else "PreTrainedTokenizerFast",
+                                             "model_max_length": 1000})
     with tempfile.TemporaryDirectory() as expected:
         plain = folder
         if "released" in variant:
