@@ -119,7 +119,7 @@ TEST(SpeculationGate, HasTextsReadThatPayForIt) {
   EXPECT_EQ(after_steps(0, 0.04 * kStep).most_followed(), 1) << "it may yet";
   SpeculationGate gate = after_steps(0, 0.1 * kStep);
   EXPECT_EQ(gate.most_followed(), 0);
-  for (int step = 0; step < 400; ++step) gate.passed(kStep);
+  for (int step = 0; step < 2000; ++step) gate.passed(kStep);
   EXPECT_EQ(gate.most_followed(), 1) << "a part of the time is for trials";
 }
 
