@@ -315,6 +315,16 @@ uint64_t model_size(const SourceModel& source, const ConvertOptions& options) {
                          make_specs(source, tensor_plan(config)));
 }
 
+namespace {
+
+ModelWriter begin_output(const ConvertOptions& options, const nlohmann::json& header,
+                         const std::vector<TensorSpec>& specs) {
+  if (options.into != nullptr) return {*options.into, header, specs};
+  return {options.output, header, specs, options.force};
+}
+
+}  // namespace
+
 ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   check_output(options);
@@ -331,8 +341,8 @@ ConvertReport convert_checkpoint(const ConvertOptions& options) {
   const auto statistics = statistics_of(source, config, options, report);
 
   if (options.before_output) options.before_output();
-  ModelWriter writer(options.output, make_header(source, config, options.checkpoint), specs,
-                     options.force);
+  ModelWriter writer =
+      begin_output(options, make_header(source, config, options.checkpoint), specs);
   writer.append(std::as_bytes(std::span(source.tokenizer.tables)));
   if (source.encoder_tokenizer) {
     writer.append(std::as_bytes(std::span(source.encoder_tokenizer->tables)));

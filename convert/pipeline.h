@@ -14,6 +14,7 @@
 
 #include "convert/calibration/activation_statistics.h"
 #include "convert/source_model.h"
+#include "support/output_file.h"
 #include "support/weight_format.h"
 
 namespace faststream::convert {
@@ -21,6 +22,7 @@ namespace faststream::convert {
 struct ConvertOptions {
   std::filesystem::path checkpoint;
   std::filesystem::path output;
+  OutputFile* into = nullptr;          ///< is written in place of a file called `output`
   std::optional<WeightFormat> format;  ///< absent: the checkpoint's own
   /// With no format: quantized matrices become bf16, even where a format holds them exactly.
   bool decode = false;

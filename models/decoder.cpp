@@ -24,19 +24,6 @@
 namespace faststream {
 namespace {
 
-// What the backend has no operation for.
-void refuse_unknown_operations(const ModelConfig& config, const Backend& backend) {
-  const bool adds_relative_scores =
-      largest_of_mixers<AttentionConfig>(config, [](const AttentionConfig& attention) {
-        return attention.relative_scores.rows;
-      }) > 0;
-  if (adds_relative_scores && !backend.adds_relative_scores()) {
-    throw Error(backend.description() +
-                ": attention that scores positions relative to each other (DeBERTa's) does not run "
-                "on a GPU; use --device cpu");
-  }
-}
-
 class Decoder : public Model {
  public:
   Decoder(const ModelConfig& config, const WeightLookup& lookup, Backend& backend,
@@ -55,7 +42,6 @@ class Decoder : public Model {
         weights_(std::move(weights)),
         tables_(backend),
         states_kept_(states_kept(config)) {
-    refuse_unknown_operations(config, backend);
     const DType act = backend.activation_dtype(config.weight_format);
     activations_.layout(config, act, limits, [&](Matrix& matrix) {
       buffers_.push_back(backend.allocate(matrix_bytes(matrix)));

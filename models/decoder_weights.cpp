@@ -126,16 +126,16 @@ class Finder {
 
   AsideWeights aside(const AsideConfig& aside) const {
     using enum TensorKind;
-    AttentionWeights attention{.config = aside.attention,
-                               .qkv = linear(aside_qkv),
-                               .rule = rule_of(aside.attention),
-                               .distances = nullptr,
-                               .out = linear(aside_out),
-                               .kv_layer = kv_layer(n_)};
-    return {.norm = norm(aside_norm, aside.norm),
-            .attention = std::move(attention),
-            .ffn_norm = norm(aside_middle_norm, aside.ffn_norm),
-            .ffn = feed_forward(aside_tensors(aside.ffn))};
+    AsideWeights weights;
+    weights.norm = norm(aside_norm, aside.norm);
+    weights.attention.config = aside.attention;
+    weights.attention.qkv = linear(aside_qkv);
+    weights.attention.rule = rule_of(aside.attention);
+    weights.attention.out = linear(aside_out);
+    weights.attention.kv_layer = kv_layer(n_);
+    weights.ffn_norm = norm(aside_middle_norm, aside.ffn_norm);
+    weights.ffn = feed_forward(aside_tensors(aside.ffn));
+    return weights;
   }
 
   AttentionRule rule_of(const AttentionConfig& attention) const {

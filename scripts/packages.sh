@@ -12,8 +12,8 @@ build_packages=(
 # file: CPack asks it which files are programs.
 package_packages=(file)
 # libopenmpi-dev, openmpi-bin: several processes run a model together; the build uses MPI where it is.
-# sentencepiece: the programs that the tokenizer is compared with.
-test_packages=(ccache clang clang-format clang-tidy libgtest-dev libopenmpi-dev openmpi-bin python3 sentencepiece)
+# sentencepiece: the programs that the tokenizer is compared with. fish, zsh: for which there are completions.
+test_packages=(ccache clang clang-format clang-tidy fish libgtest-dev libopenmpi-dev openmpi-bin python3 sentencepiece zsh)
 
 # Installs those of the packages named that are missing.
 install_missing() {

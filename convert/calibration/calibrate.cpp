@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -18,8 +17,8 @@
 #include "engine/perplexity.h"
 #include "engine/runner.h"
 #include "support/error.h"
+#include "support/nameless_file.h"
 #include "support/progress.h"
-#include "support/work_folder.h"
 
 namespace faststream::convert {
 namespace {
@@ -27,9 +26,8 @@ namespace {
 constexpr int32_t kStepTokens = 256;
 
 // The checkpoint's model, in the type of its weights.
-std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
-                                       const CalibrationOptions& calibration,
-                                       const WorkFolder& folder) {
+void convert_as_it_is(const ConvertOptions& conversion, const CalibrationOptions& calibration,
+                      OutputFile& into) {
   ConvertOptions plain;
   plain.decode = true;
   plain.checkpoint = conversion.checkpoint;
@@ -39,12 +37,11 @@ std::filesystem::path convert_as_it_is(const ConvertOptions& conversion,
   plain.normalize = conversion.normalize;
   plain.no_mtp = true;  // nothing computes with them
   plain.eagle.reset();
-  plain.output = folder.path() / "measured.bin";
+  plain.into = &into;
   plain.threads = calibration.threads;
   plain.show_progress = calibration.show_progress;
   plain.check_interrupted = calibration.check_interrupted;
   convert_checkpoint(plain);
-  return plain.output;
 }
 
 uint64_t gram_bytes(const TensorPlan& plan, int64_t block) {
@@ -146,10 +143,9 @@ ActivationStatistics calibrate(const ConvertOptions& conversion,
     refuse(kOfInt4);
   }
   if (conversion.before_output) conversion.before_output();
-  auto folder = std::make_unique<WorkFolder>();
-  ModelOnDevice model(convert_as_it_is(conversion, calibration, *folder),
-                      calibration.check_interrupted);
-  folder.reset();  // the file is mapped, and gone with it whatever ends this process
+  NamelessFile file;
+  convert_as_it_is(conversion, calibration, file);
+  ModelOnDevice model(file.path(), calibration.check_interrupted);
   const std::string name = conversion.checkpoint.string();
   if (model.config.encoder || model.config.output.none) {
     refuse("is of models that continue texts, and this one has an encoder");

@@ -48,6 +48,17 @@ std::vector<int64_t> reaches_in(const JsonView& config, int64_t n_layers) {
   return reaches;
 }
 
+// What is there has to have both types of layers: Transformers has no defaults for one alone.
+void check_rope_parameters(const JsonView& config) {
+  const auto parameters = config.find("rope_parameters");
+  if (!parameters) return;
+  for (const char* type : {kFull, kWindowed}) {
+    if (parameters->find(type)) continue;
+    parameters->fail("has no member for layers of the type " + in_quotes(type) +
+                     "; leave it out for the rotations that UltraBERT usually has");
+  }
+}
+
 // Of the layers with a window, or of the others. The first releases list a base for each layer.
 RopeConfig rope_of(const JsonView& config, const PlainShape& shape,
                    const std::vector<int64_t>& reaches, const char* type, double theta) {
@@ -77,6 +88,7 @@ FamilyModel describe_ultrabert(const FamilySource& source) {
   const PlainShape shape = shape_in(config, kUltraBert);
   FamilyModel model{plain_decoder(shape)};
   const std::vector<int64_t> reaches = reaches_in(config, shape.n_layers);
+  check_rope_parameters(config);
   constexpr double kThetaOfFull = 2560000;
   constexpr double kThetaOfWindows = 10000;
   model.config.ropes = {rope_of(config, shape, reaches, kFull, kThetaOfFull),

@@ -1,4 +1,5 @@
-// Weights whose elements are codes of floats (support/weight_format.h), as kernels read them.
+// Weights whose elements are codes of floats (support/weight_format.h), as kernels read them: fp8
+// in the order of CudaBackend::arrange().
 #pragma once
 
 #include <cuda_fp8.h>
@@ -51,7 +52,12 @@ __device__ constexpr CodedLayout layout_of(const CodedLayout& given) {
   return kFormat == WeightFormat::int4_g128 ? given : CodedLayout(kFormat);
 }
 
-/// CodedGroup of the group that step `step` of a block is in. format: as with_codes() has it.
+/// Bytes of a row's codes of E4M3, in whole steps, behind which the scales of its groups are.
+constexpr int64_t e4m3_code_bytes(int64_t cols) {
+  return (cols + kPackedStep - 1) / kPackedStep * kPackedStep;
+}
+
+/// CodedGroup of the group that step `step` of a block is in, not of fp8.
 struct DeviceGroup {
   float scale;
   float zero;
@@ -65,7 +71,7 @@ struct DeviceGroup {
       return;
     }
     const uint32_t word = reinterpret_cast<const uint32_t*>(block)[step >> layout.group_shift];
-    const bool has_zero = format != WeightFormat::fp8 && format != WeightFormat::nf4;
+    const bool has_zero = format != WeightFormat::nf4;
     scale = __uint_as_float(has_zero ? word & ~15U : word);
     zero = has_zero ? static_cast<float>(word & 15U) : 0.0F;
   }

@@ -51,6 +51,7 @@ class CudaBackend final : public Backend {
 
   void expect_products(WeightFormat weight_format, size_t weight_bytes) override;
   Buffer allocate(size_t bytes) override;
+  void arrange(const Weight& weight) override;
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override;
   void copy_to_device(void* device, const void* host, size_t bytes) override;

@@ -69,7 +69,38 @@ struct Int4Rows {
   int64_t row_bytes;
 };
 
-/// Codes of floats in groups: the floats.
+/// Codes of E4M3: the floats.
+struct E4m3Rows {
+  explicit E4m3Rows(const Weight& weight)
+      : data(static_cast<const uint8_t*>(weight.data)),
+        row_bytes(weight.row_bytes()),
+        code_bytes(e4m3_code_bytes(weight.cols)) {}
+
+  __device__ float at(int64_t row, int64_t column) const {
+    float value[1];
+    load<1>(row, column, value);
+    return value[0];
+  }
+
+  /// kCount columns from `first` on, a multiple of kCount, which divides half a step.
+  template <int kCount>
+  __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
+    static_assert(kPackedStep / 2 % kCount == 0);
+    const uint8_t* codes = data + row * row_bytes;
+    const auto* scales = reinterpret_cast<const float*>(codes + code_bytes);
+    const float scale = scales[first / packed_layout(WeightFormat::fp8).group];
+    const auto in_step = static_cast<int>(first % kPackedStep);
+    codes += first - in_step;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) out[i] = e4m3_value(codes[coded_place(in_step + i)]) * scale;
+  }
+
+  const uint8_t* data;
+  int64_t row_bytes;
+  int64_t code_bytes;
+};
+
+/// Other codes of floats in groups: the floats.
 struct CodedRows {
   explicit CodedRows(const Weight& weight)
       : data(static_cast<const uint8_t*>(weight.data)),
@@ -100,7 +131,6 @@ struct CodedRows {
 
   __device__ float value_of(const uint8_t* elements, int column) const {
     constexpr int kHalf = kPackedStep / 2;
-    if (layout.format == WeightFormat::fp8) return e4m3_value(elements[coded_place(column)]);
     const uint32_t code = elements[coded_place(column % kHalf)] >> (column < kHalf ? 0 : 4) & 15U;
     if (layout.format == WeightFormat::mxfp4) return e2m1_value(code);
     if (layout.format == WeightFormat::nf4) return nf4_value(code);
@@ -116,6 +146,7 @@ struct CodedRows {
 template <typename F>
 void with_weight_rows(const Weight& weight, const F& f) {
   if (weight.format == WeightFormat::int4) return f(Int4Rows(weight));
+  if (weight.format == WeightFormat::fp8) return f(E4m3Rows(weight));
   if (is_coded(weight.format)) return f(CodedRows(weight));
   with_weight_type(weight.stored_as(), [&](auto zero) { f(StoredRows<decltype(zero)>(weight)); });
 }

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# Completion of faststream-run, faststream-convert, faststream-serve and faststream-bench for Bash 4 and later.
+# Completion of faststream-run, faststream-convert, faststream-serve and faststream-bench for Bash 4 and later, and what
+# faststream.fish and faststream.zsh ask: bash faststream.bash PROGRAM WORD... prints what the last word could be.
 # tests/cli/documentation_test.cpp compares the words here with those that the programs know.
 
 # _faststream_words WORDS TYPED: offers those of WORDS that begin with TYPED.
@@ -18,7 +19,7 @@ _faststream_options() {
     faststream-run)
       echo "-h --help --version -m --model
         -p --prompt -f --file --parse-special --tokenize
-        --perplexity --against
+        --perplexity --against --list-devices --json
         -n --tokens --min-tokens --temp --top-k --top-p --min-p --repetition-penalty
         --presence-penalty --frequency-penalty --no-repeat-ngram --logit-bias --stop --seed
         --ignore-eos --json-schema --regex --grammar
@@ -118,4 +119,50 @@ _faststream() {
   fi
 }
 
-complete -F _faststream faststream-run faststream-convert faststream-serve faststream-bench
+# _faststream_help PROGRAM: fills `help`, which the caller has, with what its --help says of options: behind two spaces, or in
+# the next line, or, behind a long heading, with it.
+_faststream_help() {
+  local line names='' name is_heading=''
+  while IFS= read -r line; do
+    if [[ $line =~ ^\ \ (-[^ ]+)(.*) ]]; then
+      names=${BASH_REMATCH[1]}
+      line=${BASH_REMATCH[2]}
+      [[ $line == *"  "* ]] && is_heading='' || is_heading=1
+      line=${line#*"  "}
+      for name in ${names//,/ }; do help[$name]=''; done
+    elif [[ $line != "    "* ]]; then
+      names=''
+    elif [[ -n $is_heading ]]; then
+      is_heading=''
+      for name in ${names//,/ }; do help[$name]=''; done
+    fi
+    line=${line#"${line%%[! ]*}"}
+    for name in ${names//,/ }; do help[$name]+=${help[$name]:+ }$line; done
+  done < <("$1" --help 2>/dev/null)
+}
+
+# _faststream_print PROGRAM WORD...: prints what the last word could be, a line each: the word, a tab and what the program's
+# help says of it; "(files)" stands for names of files. For other shells.
+_faststream_print() {
+  local -a words=("$@")
+  local last=${words[-1]} prefix='' word
+  local -A help=()
+  compopt() { echo "(files)"; }
+  if [[ $last == --*=* ]]; then
+    prefix=${last%%=*}=
+    COMPREPLY=()
+    _faststream_value "${last%%=*}" "${last#*=}"
+  else
+    COMP_WORDS=("$@")
+    COMP_CWORD=$(($# - 1))
+    _faststream "$1"
+    [[ ${COMPREPLY[0]-} != -* ]] || _faststream_help "$1"
+  fi
+  for word in "${COMPREPLY[@]}"; do printf '%s%s\t%s\n' "$prefix" "$word" "${help[$word]-}"; done
+}
+
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  _faststream_print "$@"
+else
+  complete -F _faststream faststream-run faststream-convert faststream-serve faststream-bench
+fi

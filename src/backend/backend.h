@@ -320,7 +320,7 @@ struct AttentionRule {
   /// but at most bias_reach before or after; or null.
   const float* bias = nullptr;
   int32_t bias_reach = 0;
-  /// Of as many KV heads as heads, and where steps hold whole texts; see adds_relative_scores().
+  /// Of as many KV heads as heads, and where steps hold whole texts.
   RelativeScores relative = {};
 };
 
@@ -508,9 +508,6 @@ class Backend {
   /// Whether attention gives a token the same bits whether it is its sequence's only one in a step
   /// or one of several.
   [[nodiscard]] virtual bool attends_in_one_order() const { return false; }
-  /// Whether attention() knows AttentionRule::relative. Where it does not, make_model() refuses
-  /// models that need it.
-  [[nodiscard]] virtual bool adds_relative_scores() const { return false; }
   /// Ascending: a step of more rows than one of these may sum a row's products in another order
   /// than a step of fewer. None: no order depends on how many rows there are.
   [[nodiscard]] virtual std::span<const int32_t> row_borders() const { return {}; }
@@ -532,6 +529,9 @@ class Backend {
   /// must then outlive it. `progress`, if set, is called with the bytes done so far.
   virtual const std::byte* load_weights(const WeightSource& source,
                                         const std::function<void(size_t)>& progress) = 0;
+  /// To be called once of each matrix of weights that has come to this backend's memory, before
+  /// operations take it: may put its elements in an order of the backend's own.
+  virtual void arrange(const Weight& /*weight*/) {}
   virtual void copy_to_device(void* device, const void* host, size_t bytes) = 0;
   /// Waits for all operations, then copies.
   virtual void copy_to_host(void* host, const void* device, size_t bytes) = 0;

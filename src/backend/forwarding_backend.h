@@ -35,9 +35,6 @@ class ForwardingBackend : public Backend {
   [[nodiscard]] bool attends_in_one_order() const override {
     return backend_->attends_in_one_order();
   }
-  [[nodiscard]] bool adds_relative_scores() const override {
-    return backend_->adds_relative_scores();
-  }
   [[nodiscard]] std::span<const int32_t> row_borders() const override {
     return backend_->row_borders();
   }
@@ -49,6 +46,7 @@ class ForwardingBackend : public Backend {
     backend_->expect_products(weight_format, weight_bytes);
   }
   Buffer allocate(size_t bytes) override { return backend_->allocate(bytes); }
+  void arrange(const Weight& weight) override { backend_->arrange(weight); }
   const std::byte* load_weights(const WeightSource& source,
                                 const std::function<void(size_t)>& progress) override {
     return backend_->load_weights(source, progress);

@@ -11,6 +11,7 @@ struct PerplexityOptions {
   std::string model;
   std::string text_file;
   std::string against;  ///< another model file, or empty
+  bool json = false;    ///< a line of JSON in place of lines for people
   EngineOptions engine;
 };
 

@@ -12,6 +12,7 @@
 
 #include "cli/batch/batch_command.h"
 #include "cli/chat/chat_command.h"
+#include "cli/devices_command.h"
 #include "cli/embed/embed_command.h"
 #include "cli/generate.h"
 #include "cli/perplexity_command.h"
@@ -183,11 +184,13 @@ void tell_full_context(const EngineInfo& info, const Result& result) {
 void run_command(const RunOptions& options) {
   catch_interrupts();
   print_notice(options.notices);
+  if (options.list_devices) return devices_command(options.json);
   validate_before_loading(options);
   if (!options.perplexity_file.empty()) {
     perplexity_command({.model = options.model,
                         .text_file = options.perplexity_file,
                         .against = options.against,
+                        .json = options.json,
                         .engine = options.engine});
     return;
   }
@@ -196,7 +199,8 @@ void run_command(const RunOptions& options) {
     return;
   }
   if (!options.batch.input.empty()) {
-    batch_command(options.batch, options.request, [&] { return load(options); });
+    batch_command(options.batch, batch_origin(options.model, options.engine, options.request),
+                  options.request, [&] { return load(options); });
     return;
   }
   if (options.chat.enabled) {

@@ -23,7 +23,8 @@ enum Mode : uint8_t {
   kBatch = 8,
   kChat = 16,
   kEmbed = 32,
-  kRank = 64
+  kRank = 64,
+  kDevices = 128
 };
 
 constexpr uint8_t kGenerating = kPrompt | kBatch | kChat;
@@ -36,7 +37,8 @@ struct ModeOption {
 };
 
 // Without any of these a prompt is continued. An option of a mode before may be that mode's own.
-constexpr std::array<ModeOption, 6> kModeOptions = {{{kEmbed, "--embed"},
+constexpr std::array<ModeOption, 7> kModeOptions = {{{kDevices, "--list-devices"},
+                                                     {kEmbed, "--embed"},
                                                      {kRank, "--rank"},
                                                      {kTokenize, "--tokenize"},
                                                      {kPerplexity, "--perplexity"},
@@ -65,6 +67,8 @@ constexpr OptionUse kOptionUses[] = {
     {"--tokenize", kTokenize},
     {"--perplexity", kPerplexity},
     {"--against", kPerplexity},
+    {"--list-devices", kDevices},
+    {"--json", kPerplexity | kDevices},
     {"--logit-bias", kGenerating, Idle::told},
     {"--stop", kGenerating, Idle::told},
     {"--json-schema", kGenerating},

@@ -92,6 +92,17 @@ void add_measurement_options(CLI::App& app, RunOptions& options) {
                  "as an INT8 file with the f32 file it came from")
       ->group("Measurement")
       ->type_name("MODEL");
+  app.add_flag_callback(
+         "--list-devices",
+         [&app, &options] {
+           options.list_devices = true;
+           app.get_option("--model")->required(false);
+         },
+         "Print what --device can name, a line each, with the memory that is free, and leave")
+      ->group("Measurement");
+  app.add_flag("--json", options.json,
+               "Print what --perplexity or --list-devices tell as JSON, one object a line")
+      ->group("Measurement");
 }
 
 // What answers must be: one of three.
@@ -184,7 +195,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.footer(R"(
 Sampling values in brackets hold where the model file recommends no others (faststream-convert --show).
 Standard output gets the generated text and a newline, or what --batch, --embed, --rank,
---tokenize or --perplexity print; everything else goes to standard error.
+--tokenize, --perplexity or --list-devices print; everything else goes to standard error.
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
 
 Examples:

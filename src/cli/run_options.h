@@ -22,6 +22,8 @@ struct RunOptions {
   std::optional<std::string> prompt_file;  ///< -f; without either, standard input
   std::string perplexity_file;             ///< measure instead of generating, on this text
   std::string against;                     ///< a reference model for it
+  bool list_devices = false;               ///< instead of all else
+  bool json = false;                       ///< how either is printed
   BatchOptions batch;
   EmbedOptions embed;
   ChatOptions chat;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 
 #include "support/error.h"
 #include "support/machine.h"
@@ -56,6 +57,23 @@ std::unique_ptr<Backend> choose_backend(const std::string& device, int threads,
     if (backend->free_memory() >= bytes_needed) return backend;
   }
   return make_cpu(threads);
+}
+
+std::vector<DeviceInfo> list_devices() {
+  std::vector<DeviceInfo> devices = {{.name = "cpu", .description = {}, .error = {}}};
+  for (int gpu = 0; gpu < cuda_device_count(); ++gpu) {
+    devices.push_back({.name = "cuda:" + std::to_string(gpu), .description = {}, .error = {}});
+  }
+  for (DeviceInfo& device : devices) {
+    try {
+      const std::unique_ptr<Backend> backend = choose_backend(device.name, 0, 0);
+      device.description = backend->description();
+      device.free_bytes = backend->free_memory();
+    } catch (const std::exception& failure) {
+      device.error = failure.what();
+    }
+  }
+  return devices;
 }
 
 }  // namespace faststream

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/ranks.h"
+#include "engine/stopwatch.h"
 #include "support/bit_mask.h"
 #include "support/error.h"
 
@@ -13,6 +14,8 @@ namespace {
 
 // Of the device's memory: the rest is for the model that is drafted for.
 constexpr double kMemoryPart = 0.2;
+// Tokens of a text that a draft's first pass reads at most: more are to be paid for before.
+constexpr int32_t kMostUnread = kMostProposed + 1;
 
 EngineOptions options_beside(const EngineOptions& options) {
   return {.device = device_names(options.device).front(),
@@ -46,13 +49,54 @@ void DraftModel::check_drafts_for(const LoadedModel& model) const {
               ", whose tokenizer is another; give a decoder with the same one");
 }
 
-void DraftModel::read(const SequenceGroup& group) { (void)read_but_last(group); }
+int32_t DraftModel::n_followed() const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(texts_, [&](const auto& text) { return follows(*text.first); }));
+}
 
-void DraftModel::draft(std::span<const DraftTask> tasks) {
-  std::vector<Draft> drafts;
-  for (const DraftTask& task : tasks) {
-    if (read_but_last(*task.group) != nullptr) drafts.push_back({.task = task});
+bool DraftModel::follows(const SequenceGroup& group) const {
+  return texts_.contains(&group) && n_unread(group) <= kMostUnread;
+}
+
+int32_t DraftModel::n_unread(const SequenceGroup& group) const {
+  return static_cast<int32_t>(group.tokens(0).size()) - texts_.at(&group).n_cached;
+}
+
+std::vector<DraftPass> DraftModel::read(const SequenceGroup& group) {
+  passes_.clear();
+  try {
+    read_but_last(group);
+  } catch (const std::exception&) {  // the device
+    forget(group);
   }
+  return passes_;
+}
+
+void DraftModel::read_but_last(const SequenceGroup& group) {
+  const std::span<const int32_t> tokens = group.tokens(0);
+  const auto n_tokens = static_cast<int32_t>(tokens.size());
+  const auto [text, is_new] = texts_.try_emplace(&group);
+  Sequence& sequence = text->second;
+  if (is_new) sequence = model_.runner->begin(n_tokens);
+  std::vector<Draft*> none;
+  while (fits(group, sequence) && sequence.n_cached < n_tokens - 1) {
+    const int32_t n =
+        std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);
+    std::vector<PageCopy> copies;
+    if (!model_.runner->caches().make_room(sequence, n, copies)) break;
+    const NewTokens piece{
+        .sequence = &sequence,
+        .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached), static_cast<size_t>(n)),
+        .logits = NewTokens::Logits::none};
+    run({&piece, 1}, copies, none);
+  }
+  if (sequence.n_cached < n_tokens - 1) forget(group);
+}
+
+std::vector<DraftPass> DraftModel::draft(std::span<const DraftTask> tasks) {
+  passes_.clear();
+  std::vector<Draft> drafts;
+  for (const DraftTask& task : tasks) drafts.push_back({.task = task});
   std::vector<Draft*> going_on;
   for (Draft& draft : drafts) going_on.push_back(&draft);
   try {
@@ -68,6 +112,7 @@ void DraftModel::draft(std::span<const DraftTask> tasks) {
     model_.runner->release(draft.fork);
     draft.task.group->suppose(draft.tokens);
   }
+  return passes_;
 }
 
 void DraftModel::forget(const SequenceGroup& group) {
@@ -77,37 +122,24 @@ void DraftModel::forget(const SequenceGroup& group) {
   texts_.erase(text);
 }
 
-// The group's sequence, in which all tokens but the last are; null where there is no room for it.
-Sequence* DraftModel::read_but_last(const SequenceGroup& group) try {
-  const std::span<const int32_t> tokens = group.tokens(0);
-  const auto n_tokens = static_cast<int32_t>(tokens.size());
-  const auto [text, is_new] = texts_.try_emplace(&group);
-  Sequence& sequence = text->second;
-  if (is_new) sequence = model_.runner->begin(n_tokens);
-  const bool fits = n_tokens + kMostProposed <= model_.info.context &&
-                    !model_.config.outgrows(sequence.kind.rope_length, n_tokens + kMostProposed);
-  while (fits && sequence.n_cached < n_tokens - 1) {
-    const int32_t n =
-        std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);
-    std::vector<PageCopy> copies;
-    if (!model_.runner->caches().make_room(sequence, n, copies)) break;
-    const NewTokens piece{
-        .sequence = &sequence,
-        .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached), static_cast<size_t>(n)),
-        .logits = NewTokens::Logits::none};
-    step({&piece, 1}, copies);
-  }
-  if (sequence.n_cached == n_tokens - 1) return &sequence;
-  forget(group);
-  return nullptr;
-} catch (const std::exception&) {  // the device
-  forget(group);
-  return nullptr;
+// Whether a draft has room behind the text.
+bool DraftModel::fits(const SequenceGroup& group, const Sequence& sequence) const {
+  const auto n_tokens = static_cast<int32_t>(group.tokens(0).size()) + kMostProposed;
+  return n_tokens <= model_.info.context &&
+         !model_.config.outgrows(sequence.kind.rope_length, n_tokens);
 }
 
-void DraftModel::step(std::span<const NewTokens> inputs, std::span<const PageCopy> copies) {
+// A pass, of which each of the drafts, if any, gets a token.
+void DraftModel::run(std::span<const NewTokens> inputs, std::span<const PageCopy> copies,
+                     std::vector<Draft*>& drafts) {
+  if (inputs.empty()) return;
+  const Stopwatch watch;
+  int32_t n_tokens = 0;
+  for (const NewTokens& input : inputs) n_tokens += input.n_tokens();
   if (!copies.empty()) model_.runner->copy_pages(copies);
   model_.runner->step(inputs);
+  if (!drafts.empty()) draw(drafts);
+  passes_.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
 }
 
 // A token for each draft from the step that was; those that go on are left.
@@ -129,20 +161,25 @@ void DraftModel::draw(std::vector<Draft*>& drafts) {
   });
 }
 
-// Reads each text's last token.
+// Reads what each text has got since the last draft.
 void DraftModel::begin(std::vector<Draft*>& drafts) {
+  const int32_t most = model_.runner->limits().batch.max_tokens;
+  int32_t n_tokens = 0;
   std::vector<NewTokens> inputs;
   std::vector<PageCopy> copies;
   std::erase_if(drafts, [&](const Draft* draft) {
-    Sequence& sequence = texts_.at(draft->task.group);
-    if (!model_.runner->caches().make_room(sequence, 1, copies)) return true;
-    const std::span<const int32_t> tokens = draft->task.group->tokens(0);
-    inputs.push_back({.sequence = &sequence, .tokens = tokens.last(1)});
+    const SequenceGroup& group = *draft->task.group;
+    Sequence& sequence = texts_.at(&group);
+    const int32_t n = n_unread(group);
+    n_tokens += n;
+    if (n_tokens > most || !fits(group, sequence) ||
+        !model_.runner->caches().make_room(sequence, n, copies))
+      return true;
+    const std::span<const int32_t> tokens = group.tokens(0);
+    inputs.push_back({.sequence = &sequence, .tokens = tokens.last(static_cast<size_t>(n))});
     return false;
   });
-  if (inputs.empty()) return;
-  step(inputs, copies);
-  draw(drafts);
+  run(inputs, copies, drafts);
   for (Draft* draft : drafts) draft->fork = model_.runner->fork(texts_.at(draft->task.group));
 }
 
@@ -158,9 +195,7 @@ void DraftModel::go_on(std::vector<Draft*>& drafts) {
     inputs.push_back({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});
     return false;
   });
-  if (inputs.empty()) return;
-  step(inputs, copies);
-  draw(drafts);
+  run(inputs, copies, drafts);
 }
 
 }  // namespace faststream

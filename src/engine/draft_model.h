@@ -19,7 +19,8 @@ namespace faststream {
 ///
 /// Of each text it keeps a sequence of what is in the text; what it draws itself is in a fork of
 /// that, which goes when the draft is done. Where its context or its cache has no room for a text,
-/// or its device fails, it proposes nothing for it.
+/// or its device fails, it proposes nothing for it. A text for which nothing has been drafted for
+/// long is followed no more, until it is read again.
 class DraftModel final : public Drafter {
  public:
   /// Loads a model beside the one that is to be placed on a device with these options. Throws as
@@ -32,8 +33,12 @@ class DraftModel final : public Drafter {
   /// Throws Error when the other model has another tokenizer, or an encoder.
   void check_drafts_for(const LoadedModel& model) const;
 
-  void read(const SequenceGroup& group) override;
-  void draft(std::span<const DraftTask> tasks) override;
+  [[nodiscard]] bool reads_states() const override { return false; }
+  std::vector<DraftPass> read(const SequenceGroup& group) override;
+  [[nodiscard]] int32_t n_followed() const override;
+  [[nodiscard]] bool follows(const SequenceGroup& group) const override;
+  [[nodiscard]] int32_t n_unread(const SequenceGroup& group) const override;
+  std::vector<DraftPass> draft(std::span<const DraftTask> tasks) override;
   void forget(const SequenceGroup& group) override;
 
  private:
@@ -43,15 +48,18 @@ class DraftModel final : public Drafter {
     std::vector<int32_t> tokens = {};
   };
 
-  Sequence* read_but_last(const SequenceGroup& group);
-  void step(std::span<const NewTokens> inputs, std::span<const PageCopy> copies);
+  [[nodiscard]] bool fits(const SequenceGroup& group, const Sequence& sequence) const;
+  void read_but_last(const SequenceGroup& group);
   void draw(std::vector<Draft*>& drafts);
   void begin(std::vector<Draft*>& drafts);
   void go_on(std::vector<Draft*>& drafts);
+  void run(std::span<const NewTokens> inputs, std::span<const PageCopy> copies,
+           std::vector<Draft*>& drafts);
 
   LoadedModel model_;
   std::map<const SequenceGroup*, Sequence> texts_;
   std::vector<SampledToken> sampled_;
+  std::vector<DraftPass> passes_;  // since a text or a draft was begun
 };
 
 }  // namespace faststream

@@ -53,9 +53,10 @@ void add_slices(const TensorPlan& plan, const SplitRule& rule, uint64_t from, Ra
        .pitch = row_bytes});
 }
 
-// What a backend is to have, and where each tensor will be.
+// What a backend is to have, the matrices among it, and where each tensor will be.
 struct Placement {
   WeightSource source;
+  std::vector<TensorPlan> matrices;
   Places places;
 };
 
@@ -78,7 +79,7 @@ WeightSource range_of(const ModelFile& file, std::span<const TensorPlan> plans) 
 }
 
 Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace rank) {
-  Placement placement{.source = range_of(file, planned.whole), .places = {}};
+  Placement placement{.source = range_of(file, planned.whole), .matrices = {}, .places = {}};
   WeightSource& source = placement.source;
   const uint64_t first = source.offset;
   std::map<TensorId, const TensorPlan*> share;
@@ -86,7 +87,10 @@ Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace
   for (const TensorPlan& plan : planned.whole) {
     const TensorInfo& tensor = file.require(plan.name, plan.stored_as(), plan.stored_shape());
     uint64_t& place = placement.places[plan.id] = tensor.offset - first;
-    if (rank == RankPlace{}) continue;
+    if (rank == RankPlace{}) {
+      placement.matrices.push_back(plan);
+      continue;
+    }
     const auto own = share.find(plan.id);
     if (own == share.end()) {  // another stage's
       placement.places.erase(plan.id);
@@ -96,7 +100,9 @@ Placement place_tensors(const ModelFile& file, const Planned& planned, RankPlace
     const bool is_whole = own->second->shape == plan.shape;
     add_slices(plan, is_whole ? SplitRule{} : plan.split, tensor.offset - first, rank, source);
     place = source.slices[slices].to;
+    placement.matrices.push_back(*own->second);
   }
+  std::erase_if(placement.matrices, [](const TensorPlan& plan) { return plan.shape.size() != 2; });
   return placement;
 }
 
@@ -151,6 +157,12 @@ WeightLookup load_weights(const ModelFiles& files, const ModelConfig& config, Ba
     const std::byte* base = backend.load_weights(
         placement.source, progress ? std::function<void(size_t)>(told) : nullptr);
     before += placement.source.size();
+    for (const TensorPlan& plan : placement.matrices) {
+      backend.arrange({.data = base + placement.places.at(plan.id),
+                       .format = plan.format,
+                       .rows = plan.shape[0],
+                       .cols = plan.shape[1]});
+    }
     loaded.emplace_back(base, std::move(placement.places));
   }
   return [loaded = std::move(loaded)](const TensorId& id) {

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "engine/memory_plan.h"
+#include "engine/stopwatch.h"
 
 namespace faststream {
 
@@ -36,14 +37,15 @@ void MtpDrafter::processed(std::span<const ProcessedTokens> tokens, int32_t most
   forget_all();
 }
 
-void MtpDrafter::draft(std::span<const DraftTask> tasks) {
+std::vector<DraftPass> MtpDrafter::draft(std::span<const DraftTask> tasks) {
   std::vector<MtpDraft> drafts;
   for (const DraftTask& task : tasks) drafts.push_back({.task = task});
   std::vector<MtpDraft*> all;
   for (MtpDraft& draft : drafts) all.push_back(&draft);
+  std::vector<DraftPass> passes;
   bool has_failed = false;
   try {
-    draw(all);
+    passes = draw(all);
   } catch (const std::exception&) {  // likewise
     has_failed = true;
   }
@@ -53,10 +55,15 @@ void MtpDrafter::draft(std::span<const DraftTask> tasks) {
     draft.task.group->suppose(draft.tokens);
   }
   if (has_failed) forget_all();
+  return passes;
 }
 
-void MtpDrafter::draw(std::vector<MtpDraft*> drafts) {
+std::vector<DraftPass> MtpDrafter::draw(std::vector<MtpDraft*> drafts) {
+  std::vector<DraftPass> passes;
   for (size_t n = 0; !drafts.empty(); ++n) {
+    const Stopwatch watch;
+    const int32_t n_tokens =
+        n == 0 ? heads_.front()->n_unread() : static_cast<int32_t>(drafts.size());
     if (n == 0) {
       heads_[n]->begin(drafts);
     } else if (n < heads_.size()) {
@@ -65,7 +72,9 @@ void MtpDrafter::draw(std::vector<MtpDraft*> drafts) {
       heads_.back()->go_on(drafts);
     }
     heads_[std::min(n, heads_.size() - 1)]->draw(drafts);
+    passes.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
   }
+  return passes;
 }
 
 }  // namespace faststream

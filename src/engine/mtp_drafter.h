@@ -27,16 +27,20 @@ class MtpDrafter final : public Drafter {
   /// EngineOptions.
   MtpDrafter(LoadedModel& model, bool prefix_sharing);
 
+  [[nodiscard]] bool reads_states() const override { return true; }
   void processed(std::span<const ProcessedTokens> tokens, int32_t most_texts) override;
   [[nodiscard]] bool follows(const SequenceGroup& group) const override {
     return heads_.front()->follows(group);
   }
   [[nodiscard]] int32_t n_followed() const override { return heads_.front()->n_followed(); }
-  void draft(std::span<const DraftTask> tasks) override;
+  [[nodiscard]] int32_t n_unread(const SequenceGroup& group) const override {
+    return heads_.front()->n_unread(group);
+  }
+  std::vector<DraftPass> draft(std::span<const DraftTask> tasks) override;
   void forget(const SequenceGroup& group) override;
 
  private:
-  void draw(std::vector<MtpDraft*> drafts);
+  std::vector<DraftPass> draw(std::vector<MtpDraft*> drafts);
   void forget_all();
 
   std::vector<std::unique_ptr<MtpHead>> heads_;

@@ -51,6 +51,16 @@ void MtpHead::forget(const SequenceGroup& group) {
   texts_.erase(text);
 }
 
+int32_t MtpHead::n_unread(const SequenceGroup& group) const {
+  return static_cast<int32_t>(texts_.at(&group).kept.size());
+}
+
+int32_t MtpHead::n_unread() const {
+  int32_t n = 0;
+  for (const auto& [group, text] : texts_) n += static_cast<int32_t>(text.kept.size());
+  return n;
+}
+
 void MtpHead::processed(std::span<const ProcessedTokens> tokens, int32_t most_texts) {
   const std::vector<NewStates> states = new_states(tokens, most_texts);
   read_prompts(states);

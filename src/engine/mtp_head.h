@@ -60,8 +60,12 @@ class MtpHead {
   void processed(std::span<const ProcessedTokens> tokens, int32_t most_texts);
   [[nodiscard]] bool follows(const SequenceGroup& group) const { return texts_.contains(&group); }
   [[nodiscard]] int32_t n_followed() const { return static_cast<int32_t>(texts_.size()); }
+  [[nodiscard]] int32_t n_unread(const SequenceGroup& group) const;
   void forget(const SequenceGroup& group);
   void forget_all();
+
+  /// Tokens that a draft's first pass reads: of all texts that it follows.
+  [[nodiscard]] int32_t n_unread() const;
 
   // Each of these begins drafts, or has them go on by a pass, of which draw() is to draw, and takes
   // those away that there is no room for. Between them nothing may be processed.

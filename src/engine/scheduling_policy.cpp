@@ -99,9 +99,18 @@ void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {
   }
 }
 
+// Whether there is a drafter that reads hidden states.
+bool SchedulingPolicy::reads_states() const {
+  return limits_.drafter != nullptr && limits_.drafter->reads_states();
+}
+
+bool SchedulingPolicy::reads_texts() const {
+  return limits_.drafter != nullptr && !limits_.drafter->reads_states();
+}
+
 // Of more sequences that run than may have proposals a drafter need not know.
 bool SchedulingPolicy::may_follow(const SequenceGroup& group) const {
-  return limits_.drafter != nullptr && n_running_ <= kMostSpeculating && group.width() == 1;
+  return reads_states() && n_running_ <= kMostSpeculating && group.width() == 1;
 }
 
 // Texts.
@@ -110,6 +119,7 @@ int32_t SchedulingPolicy::most_followed() const {
 }
 
 void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> parts) {
+  if (!reads_states()) return;
   const bool has_states = wants_states(step.inputs_of(parts));
   std::vector<ProcessedTokens> processed;
   int32_t row = 0;
@@ -128,7 +138,7 @@ void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> 
   if (processed.empty()) return;
   const Stopwatch watch;
   limits_.drafter->processed(processed, most_followed());
-  gate_.read(watch.seconds());
+  gate_.read_states(watch.seconds());
 }
 
 void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_tokens,
@@ -195,7 +205,6 @@ void SchedulingPolicy::leave(Entry& entry, bool keep_texts) {
   }
   for (Sequence& sequence : entry.sequences) caches_.release(sequence);
   entry.sequences.clear();
-  entry.has_offered = false;
   if (limits_.drafter != nullptr) limits_.drafter->forget(*entry.group);
   entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));

@@ -78,7 +78,6 @@ struct SchedulerEntry {
   std::vector<Sequence> sequences = {};
   bool has_tokens = false;         ///< the group has accepted some
   TextKind kind = {};              ///< of its sequences
-  bool has_offered = false;        ///< has been asked for proposals
   int32_t n_proposing = 0;         ///< tokens, in the step that is planned
   const StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight
 };
@@ -217,8 +216,9 @@ class SchedulingPolicy {
   void plan_sources();
   void choose_proposals();
   [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
-  [[nodiscard]] ProposalOffer offer_of(Entry& entry) const;
-  void propose(std::span<Entry* const> entries, int32_t n_decoding);
+  [[nodiscard]] ProposalOffer offer_of(const Entry& entry, int32_t& n_more) const;
+  void propose(std::span<Entry* const> entries);
+  bool read(const SequenceGroup& group);
   void plan_decode();
   void plan_decode(Entry& entry);
   void plan_prefill();
@@ -229,6 +229,8 @@ class SchedulingPolicy {
   void end_part();
   void order_by_adapter();
   void choose_states();
+  [[nodiscard]] bool reads_states() const;
+  [[nodiscard]] bool reads_texts() const;
   [[nodiscard]] bool may_follow(const SequenceGroup& group) const;
   [[nodiscard]] int32_t most_followed() const;
   int32_t take_pages(Sequence& sequence, int32_t n_tokens);

@@ -90,16 +90,10 @@ void SchedulingPolicy::choose_proposals() {
   n_proposable_ = proposable(n_decoding);
   if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return;
 
-  // What a text begins with is read once: that belongs to its prompt's time.
-  for (Entry* entry : decoding) {
-    if (std::exchange(entry->has_offered, true)) continue;
-    if (offer_of(*entry).most > 0 && limits_.drafter != nullptr) {
-      limits_.drafter->read(*entry->group);
-    }
-  }
   const Stopwatch watch;
   std::vector<ProposalOffer> offers;
-  for (Entry* entry : decoding) offers.push_back(offer_of(*entry));
+  int32_t n_more = reads_texts() ? most_followed() - limits_.drafter->n_followed() : 0;
+  for (const Entry* entry : decoding) offers.push_back(offer_of(*entry, n_more));
   std::vector<int32_t> chosen;
   if (!limits_.always_proposes) chosen = gate_.choose(offers, n_decoding, n_proposable_);
   for (size_t i = 0; i < decoding.size(); ++i) {
@@ -108,22 +102,26 @@ void SchedulingPolicy::choose_proposals() {
   }
   gate_.spent(watch.seconds());
   std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
-  propose(decoding, n_decoding);
+  propose(decoding);
 }
 
-void SchedulingPolicy::propose(std::span<Entry* const> entries, int32_t n_decoding) {
-  if (entries.empty()) return;
+void SchedulingPolicy::propose(std::span<Entry* const> entries) {
   std::vector<DraftTask> tasks;
-  int32_t n_passes = 0;
   for (Entry* entry : entries) {
-    if (entry->group->propose(entry->n_proposing)) continue;
+    if (entry->group->propose(entry->n_proposing) || !read(*entry->group)) continue;
     tasks.push_back({.group = entry->group, .n_tokens = entry->n_proposing});
-    n_passes = std::max(n_passes, entry->n_proposing);
   }
-  if (tasks.empty() || limits_.drafter == nullptr) return;
-  const Stopwatch watch;
-  limits_.drafter->draft(tasks);
-  gate_.drafted(n_decoding, n_passes, watch.seconds());
+  if (tasks.empty()) return;
+  for (const DraftPass& pass : limits_.drafter->draft(tasks)) gate_.drafted(pass);
+}
+
+// Has the drafter follow the text, if that is paid for; returns whether it does.
+bool SchedulingPolicy::read(const SequenceGroup& group) {
+  Drafter& drafter = *limits_.drafter;
+  if (drafter.follows(group)) return true;
+  if (drafter.n_followed() >= most_followed()) return false;
+  for (const DraftPass& pass : drafter.read(group)) gate_.read(pass);
+  return drafter.follows(group);
 }
 
 // Tokens that a step may have beside those of so many sequences in decode, and of prompts that end.
@@ -136,11 +134,14 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
   return std::clamp(most_rows - n_decoding, 0, limits_.proposed_tokens);
 }
 
-// No more tokens than the text has before it is rotated otherwise.
-ProposalOffer SchedulingPolicy::offer_of(Entry& entry) const {
+// No more tokens than the text has before it is rotated otherwise. n_more: texts that the drafter
+// may begin to follow, those of earlier offers not counted.
+ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, int32_t& n_more) const {
   ProposalOffer offer = entry.group->offer();
-  if (offer.is_draft && limits_.drafter != nullptr && !limits_.drafter->follows(*entry.group)) {
-    return {};
+  if (offer.is_draft) {
+    const bool is_followed = limits_.drafter != nullptr && limits_.drafter->follows(*entry.group);
+    if (!is_followed && n_more-- <= 0) return {};
+    if (is_followed) offer.n_unread = limits_.drafter->n_unread(*entry.group);
   }
   while (offer.most > 0 &&
          config_.outgrows(entry.kind.rope_length, text_length(entry) + offer.most)) {
@@ -281,7 +282,7 @@ void SchedulingPolicy::end_part() {
 // logits takes as long as the last layer's feed-forward. Those after other layers are there anyway.
 void SchedulingPolicy::choose_states() {
   if (states_for_predictors(config_)) return;
-  int32_t n_more = limits_.drafter == nullptr ? 0 : most_followed() - limits_.drafter->n_followed();
+  int32_t n_more = reads_states() ? most_followed() - limits_.drafter->n_followed() : 0;
   bool is_any_of_prompt = false;
   for (const Part& part : step_->parts) {
     const SequenceGroup& group = *part.entry->group;

@@ -40,6 +40,13 @@ struct ProposalOffer {
   int32_t most = 0;       ///< tokens
   float acceptance = 0;   ///< the share of them that fits, of those whose predecessors all fit
   bool is_draft = false;  ///< a drafter is to say which
+  int32_t n_unread = 1;   ///< tokens of the text that its first pass reads then
+};
+
+/// A pass of a drafter: so many tokens, of all texts together.
+struct DraftPass {
+  int32_t n_tokens = 0;
+  double seconds = 0;
 };
 
 }  // namespace faststream

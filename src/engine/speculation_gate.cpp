@@ -1,6 +1,7 @@
 #include "engine/speculation_gate.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -20,9 +21,9 @@ constexpr double kAllowance = 0.01;
 // Of steps without proposals: what the account may hold, and owe.
 constexpr double kMostSaved = 2;
 constexpr double kMostOwed = 8;
-// Of steps without proposals: what reading may take that nothing was gained by, and what is kept of
+// Of steps without proposals: what reading may take before it gains something, and what is kept of
 // gains for it.
-constexpr double kMostUnpaid = 8;
+constexpr double kMostUnpaid = 4;
 // Reading may take this part of the time, whatever it brings.
 constexpr double kReadingAllowance = 0.005;
 // With gains of so many such steps all texts are read.
@@ -98,6 +99,7 @@ void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double s
   has_account_ = true;
   account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * plain;
   plain_ = plain;
+  n_plain_ = n_sequences;
   if (n_proposed > 0) gain(-cost_.seconds(n_sequences, n_proposed));
 }
 
@@ -115,7 +117,7 @@ void SpeculationGate::passed(double seconds) {
   of_reading_ = std::min(of_reading_ + kReadingAllowance * seconds, kMostUnpaid * plain_);
 }
 
-void SpeculationGate::read(double seconds) { of_reading_ -= seconds; }
+void SpeculationGate::read_states(double seconds) { of_reading_ -= seconds; }
 
 int32_t SpeculationGate::most_followed() const {
   if (of_reading_ < -kMostUnpaid * plain_ && plain_ > 0) return 0;
@@ -127,16 +129,28 @@ void SpeculationGate::spent(double seconds) {
   account_ -= choice_.seconds();
 }
 
-void SpeculationGate::drafted(int32_t n_sequences, int32_t n_passes, double seconds) {
-  UsualTime& pass = passes_[size_class(n_sequences)];
-  pass.add(seconds / n_passes, cost_.now());
-  gain(-n_passes * pass.seconds());
+void SpeculationGate::drafted(const DraftPass& pass) { gain(-price(pass)); }
+
+void SpeculationGate::read(const DraftPass& pass) { of_reading_ -= price(pass); }
+
+// What such a pass takes: no longer than steps of as many tokens. One that did was disturbed, and
+// of the first ones nothing else tells.
+double SpeculationGate::price(const DraftPass& pass) {
+  UsualTime& usual = passes_[size_class(pass.n_tokens)];
+  usual.add(pass.seconds, cost_.now());
+  const double n_steps = std::max(1.0, static_cast<double>(pass.n_tokens) / n_plain_);
+  return plain_ > 0 ? std::min(usual.seconds(), n_steps * plain_) : usual.seconds();
 }
 
-double SpeculationGate::draft_seconds(int32_t n_sequences) const {
-  const auto pass = passes_.find(size_class(n_sequences));
-  const bool is_known = pass != passes_.end() && pass->second.is_known(cost_.now());
-  return is_known ? pass->second.seconds() : 0;
+// As long as one of as many tokens, or the next that is known of fewer: what is not is worth
+// trying.
+double SpeculationGate::pass_seconds(int32_t n_tokens) const {
+  double seconds = 0;
+  for (const auto& [size, pass] : passes_) {
+    if (size > size_class(n_tokens)) break;
+    if (pass.is_known(cost_.now())) seconds = pass.seconds();
+  }
+  return n_tokens == 0 ? 0 : seconds;
 }
 
 bool SpeculationGate::is_open(int32_t n_sequences) const {
@@ -163,15 +177,21 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
   std::ranges::stable_sort(rows, std::greater<>(), &Row::likelihood);
   if (rows.size() > static_cast<size_t>(n_most)) rows.resize(static_cast<size_t>(n_most));
 
-  const double of_pass = draft_seconds(n_sequences);
+  std::array<int32_t, kMostProposed + 1> drafted{};  // tokens of each pass, from 1
+  double of_drafts = 0;
   double tokens = n_sequences;
   double best = kLeastGain * tokens / cost_.seconds(n_sequences, 0);
-  int32_t depth = 0;
   size_t n_chosen = 0;
   for (size_t n = 1; n <= rows.size(); ++n) {
-    tokens += static_cast<double>(rows[n - 1].likelihood);
-    depth = std::max(depth, rows[n - 1].depth);
-    const double seconds = cost_.seconds(n_sequences, static_cast<int32_t>(n)) + depth * of_pass;
+    const auto& [likelihood, o, depth] = rows[n - 1];
+    tokens += static_cast<double>(likelihood);
+    if (offers[o].is_draft) {
+      int32_t& n_tokens = drafted[static_cast<size_t>(depth)];
+      of_drafts -= pass_seconds(n_tokens);
+      n_tokens += depth == 1 ? offers[o].n_unread : 1;
+      of_drafts += pass_seconds(n_tokens);
+    }
+    const double seconds = cost_.seconds(n_sequences, static_cast<int32_t>(n)) + of_drafts;
     if (tokens / seconds <= best) continue;
     best = tokens / seconds;
     n_chosen = n;

@@ -63,13 +63,15 @@ class SpeculationGate {
   void accepted(int32_t n_sequences, int32_t n_tokens);
   /// The host spent so long on offers and their choice; once a step.
   void spent(double seconds);
-  /// Passes of a draft model, with a token each for these sequences.
-  void drafted(int32_t n_sequences, int32_t n_passes, double seconds);
+  /// A pass of a draft.
+  void drafted(const DraftPass& pass);
 
   /// A step took so long, whatever was in it.
   void passed(double seconds);
   /// A drafter read what a step left, beside drafts, for so long.
-  void read(double seconds);
+  void read_states(double seconds);
+  /// A pass by which a drafter read a text, beside drafts.
+  void read(const DraftPass& pass);
   /// Texts that a drafter is to follow at most: all, or one, to learn what it gains, or none.
   [[nodiscard]] int32_t most_followed() const;
 
@@ -81,15 +83,17 @@ class SpeculationGate {
                                             int32_t n_sequences, int32_t n_most) const;
 
  private:
-  [[nodiscard]] double draft_seconds(int32_t n_sequences) const;
+  double price(const DraftPass& pass);
+  [[nodiscard]] double pass_seconds(int32_t n_tokens) const;
   void gain(double seconds);
 
   StepCost cost_;
-  std::map<int32_t, UsualTime> passes_;  // of a draft, by sequences
+  std::map<int32_t, UsualTime> passes_;  // of a drafter, by tokens
   UsualTime choice_;
   double account_ = 0;     // seconds
   double of_reading_ = 0;  // likewise: what may be read for
-  double plain_ = 0;       // of a step without proposals, the last one that was measured
+  double plain_ = 0;       // of a step without proposals, as the last one that was measured
+  int32_t n_plain_ = 1;    // its sequences
   bool has_account_ = false;
   int32_t n_since_plain_ = 0;  // steps since one without proposals
 };

@@ -1,6 +1,8 @@
 #include "model_file/model_file.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -245,6 +247,18 @@ WeightSource ModelFile::weights() const {
                       uint64_t offset, std::span<std::byte> out) { make(first + offset, out); };
   }
   return source;
+}
+
+std::string ModelFile::fingerprint() const {
+  std::string contents = header().dump();
+  for (const TensorInfo& tensor : tensors()) {
+    contents += "\n" + tensor.name + " " + std::to_string(tensor.checksum);
+  }
+  std::array<char, 17> digits{};
+  std::snprintf(
+      digits.data(), digits.size(), "%016llx",
+      static_cast<unsigned long long>(layout::checksum(std::as_bytes(std::span(contents)))));
+  return digits.data();
 }
 
 uint64_t ModelFile::weights_checksum() const {

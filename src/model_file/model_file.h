@@ -64,6 +64,10 @@ class ModelFile {
   /// of the last. A tensor's place in it is `tensor.offset - weights().offset`.
   [[nodiscard]] WeightSource weights() const;
 
+  /// 16 hexadecimal digits, the same for files whose contents are: of the header and all tensors'
+  /// checksums.
+  [[nodiscard]] std::string fingerprint() const;
+
   /// The same for files whose weights are the same: of names, types, shapes and checksums of all
   /// tensors that are not u8.
   [[nodiscard]] uint64_t weights_checksum() const;

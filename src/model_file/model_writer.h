@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "model_file/model_file.h"
+#include "support/output_file.h"
 
 namespace faststream {
 
@@ -30,6 +31,9 @@ class ModelWriter {
   /// enough room on the disk, or when `path` exists and `overwrite` is false.
   ModelWriter(const std::filesystem::path& path, const nlohmann::json& header,
               const std::vector<TensorSpec>& tensors, bool overwrite);
+  /// Into this file, which must outlive the writer. Throws Error when there is not enough room.
+  ModelWriter(OutputFile& file, const nlohmann::json& header,
+              const std::vector<TensorSpec>& tensors);
   ModelWriter(const ModelWriter&) = delete;
   ModelWriter& operator=(const ModelWriter&) = delete;
   ~ModelWriter();
@@ -38,7 +42,7 @@ class ModelWriter {
   /// the disk is full or too many bytes come.
   void append(std::span<const std::byte> bytes);
 
-  /// Writes the table, syncs and renames. Throws Error when bytes are missing or the disk fails.
+  /// Writes the table, and commits the file. Throws Error when bytes are missing or the disk fails.
   void finish();
 
   [[nodiscard]] uint64_t file_size() const;

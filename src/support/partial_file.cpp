@@ -17,7 +17,6 @@
 #include "support/error.h"
 #include "support/file_lock.h"
 #include "support/follow_links.h"
-#include "support/progress.h"
 
 namespace faststream {
 
@@ -45,21 +44,21 @@ bool is_partial_of(const std::string& name, const std::string& target) {
 }  // namespace
 
 PartialFile::PartialFile(fs::path path, uint64_t bytes, bool overwrite)
-    : path_(std::move(path)), target_(follow_links(path_)), bytes_(bytes), overwrite_(overwrite) {
+    : OutputFile(std::move(path)), target_(follow_links(name())), overwrite_(overwrite) {
   struct stat old {};
   const bool exists = ::stat(target_.c_str(), &old) == 0;
   if (exists && S_ISDIR(old.st_mode)) {
-    throw Error(path_.string() + ": is a folder; name the file to write");
+    throw Error(name().string() + ": is a folder; name the file to write");
   }
   if (exists && !overwrite_) fail_exists();
   if (exists && !S_ISREG(old.st_mode)) {
-    throw Error(path_.string() + ": is not a regular file and cannot be replaced");
+    throw Error(name().string() + ": is not a regular file and cannot be replaced");
   }
   remove_dead();
   create(exists ? S_IRUSR | S_IWUSR : 0666);
   try {
     if (exists) take_owner_and_mode(old);
-    reserve();
+    reserve(bytes);
   } catch (...) {  // no destructor will run
     remove();
     throw;
@@ -104,17 +103,7 @@ PartialFile::~PartialFile() { remove(); }
 // The name first, while its lock is held.
 void PartialFile::remove() {
   if (!partial_.empty()) ::unlink(partial_.c_str());
-  if (fd_ >= 0) ::close(fd_);
-}
-
-void PartialFile::write_at(uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail("write", written == 0 ? ENOSPC : errno);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    offset += static_cast<uint64_t>(written);
-  }
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 void PartialFile::commit() {
@@ -129,21 +118,8 @@ void PartialFile::commit() {
   sync_folder();
 }
 
-void PartialFile::fail(const std::string& action, int reason) const {
-  if (reason == EFBIG) {
-    throw Error(path_.string() + ": the file needs " + format_bytes(bytes_) +
-                ", more than this disk or the limit on files (ulimit -f) allows");
-  }
-  if (reason == ENOSPC || reason == EDQUOT) {
-    throw Error(path_.string() + ": the disk is full: the file needs " + format_bytes(bytes_) +
-                "; free some space or choose another disk");
-  }
-  throw Error(path_.string() + ": cannot " + action + ": " +
-              std::generic_category().message(reason));
-}
-
 void PartialFile::fail_exists() const {
-  throw Error(path_.string() +
+  throw Error(name().string() +
               ": already exists; choose another name or overwrite it with --force");
 }
 
@@ -154,22 +130,6 @@ void PartialFile::take_owner_and_mode(const struct stat& old) const {
                           ::fchown(fd_, static_cast<uid_t>(-1), old.st_gid) == 0;
   const mode_t kept = same_group ? S_IRWXU | S_IRWXG | S_IRWXO : S_IRWXU | S_IRWXO;
   if (::fchmod(fd_, old.st_mode & kept) != 0) fail("set the permissions", errno);
-}
-
-// Takes the space now: running out of it after an hour of conversion would be a waste.
-void PartialFile::reserve() const {
-  const auto size = static_cast<off_t>(bytes_);
-  if (size == 0) return;
-  int outcome = 0;
-  do {
-    outcome = ::fallocate(fd_, 0, 0, size);
-  } while (outcome != 0 && errno == EINTR);
-  if (outcome == 0) return;
-  if (errno != EOPNOTSUPP && errno != ENOSYS) fail("reserve space", errno);
-  if (::ftruncate(fd_, size) != 0) fail("set the size", errno);
-  std::error_code failed;
-  const fs::space_info space = fs::space(partial_, failed);
-  if (!failed && space.available < bytes_) fail("reserve space", ENOSPC);
 }
 
 void PartialFile::rename_into_place() {

@@ -3,12 +3,11 @@
 
 #include <sys/stat.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <span>
-#include <string>
 #include <string_view>
+
+#include "support/output_file.h"
 
 namespace faststream {
 
@@ -18,38 +17,29 @@ namespace faststream {
 /// first: nobody holds its lock (flock) any more. A symbolic link stays one: what it leads to is
 /// written. A file that is replaced leaves its permissions and, where that is allowed, its owner to
 /// the new one.
-class PartialFile {
+class PartialFile final : public OutputFile {
  public:
   /// Takes room for `bytes` on the disk. Throws Error, naming the file, when it cannot be created,
   /// there is not enough room, or `path` is no regular file, or exists and `overwrite` is false.
   PartialFile(std::filesystem::path path, uint64_t bytes, bool overwrite);
-  PartialFile(const PartialFile&) = delete;
-  PartialFile& operator=(const PartialFile&) = delete;
-  ~PartialFile();
+  ~PartialFile() override;
 
-  /// Throws Error when the disk fails.
-  void write_at(uint64_t offset, std::span<const std::byte> bytes);
   /// Syncs, closes and renames. Throws Error when the disk fails, or the name is taken by now and
   /// must not be overwritten.
-  void commit();
+  void commit() override;
 
  private:
-  [[noreturn]] void fail(const std::string& action, int reason) const;
   [[noreturn]] void fail_exists() const;
   void remove_dead() const;
   void create(mode_t mode);
   void take_owner_and_mode(const struct stat& old) const;
-  void reserve() const;
   void rename_into_place();
   void remove();
   void sync_folder() const;
 
-  std::filesystem::path path_;    // as the caller names it
   std::filesystem::path target_;  // what it leads to
   std::filesystem::path partial_;
-  uint64_t bytes_;
   bool overwrite_;
-  int fd_ = -1;
 };
 
 /// Writes a file that holds `text`. Throws as PartialFile does.

@@ -1,6 +1,7 @@
 // faststream-run --batch that was ended, and --resume.
 
 #include <fcntl.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <array>
@@ -190,6 +191,61 @@ TEST(Batch, DoesNotResumeWithAnotherInputOrOutput) {
     EXPECT_EQ(read_file(output), text);
     EXPECT_EQ(result.err.find("device:"), std::string::npos) << "found before the model is loaded";
   }
+}
+
+// What was begun with something else is neither continued nor changed.
+TEST(Batch, DoesNotResumeWithAnotherModelOrOtherOptions) {
+  const std::string input = file_with("origin.txt", "One day\nTwo days\n").string();
+  const std::string output = new_output("origin-output.jsonl");
+  ASSERT_EQ(run_batch(input, {"-o", output, "--stop", "the end"}).exit_code, 0);
+  if (getxattr(output.c_str(), "user.faststream.batch", nullptr, 0) < 0) {
+    GTEST_SKIP() << "the file system keeps no extended attributes";
+  }
+  const std::string before = read_file(output);
+  std::ofstream(input, std::ios::app) << "Three days\n";
+  const auto refused = [&](const std::vector<std::string>& args, const std::string& mentions) {
+    const ProgramResult result = run_program(args);
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("device:"), std::string::npos) << "found before the model is loaded";
+    EXPECT_EQ(read_file(output), before);
+  };
+  const std::vector<std::string> same = {"-o", output, "--resume", "--stop", "the end"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = batch_args(input, same);
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  refused(with({"--temp", "0.5"}), "was begun without --temp, and this run is with --temp 0.5");
+  refused(with({"--top-k", "3"}), "--top-k");
+  refused(with({"--regex", "a|b"}), "--regex");
+  refused(with({"--ignore-eos"}), "--ignore-eos");
+  refused(batch_args(input, {"-o", output, "--resume"}),
+          "was begun with --stop the end, and this run is without --stop");
+  std::vector<std::string> other = with({});
+  other[2] = (scratch_folder() / "origin-other.bin").string();
+  const fs::path demo = fs::path(std::getenv("FASTSTREAM_TEST_DATA")).parent_path() / "demo";
+  ASSERT_EQ(run_program({"faststream-convert", demo.string(), "-o", other[2], "--quiet"}).exit_code,
+            0);
+  refused(other, "was begun with another model, \"demo.bin\"");
+
+  // A file of the same contents is the same model.
+  const fs::path moved = scratch_folder() / "moved.bin";
+  fs::copy_file(demo_model(), moved, fs::copy_options::overwrite_existing);
+  std::vector<std::string> args = with({"--slots", "2", "--speculate", "off"});
+  args[2] = moved.string();
+  const ProgramResult result = run_program(args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err.find("does not tell"), std::string::npos) << result.err;
+  EXPECT_EQ(records(read_file(output)).size(), 3U);
+
+  // A copy without the attribute is compared with nothing, of which the user is told.
+  const fs::path copy = file_with("origin-copy.jsonl", before);
+  const ProgramResult unknown =
+      run_batch(input, {"-o", copy.string(), "--resume", "--temp", "0.5"});
+  EXPECT_EQ(unknown.exit_code, 0) << unknown.err;
+  EXPECT_NE(unknown.err.find("does not tell which model and options"), std::string::npos)
+      << unknown.err;
 }
 
 // The input's file under another name, or as standard input or output.

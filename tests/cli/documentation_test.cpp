@@ -146,14 +146,15 @@ std::string quoted(const std::string& text) {
   return "'" + std::regex_replace(text, std::regex("'"), "'\\''") + "'";
 }
 
-// Runs a script in a Bash without anybody's settings; returns what it prints, errors too.
-std::vector<std::string> run_bash(const std::string& script) {
-  const auto path = scratch_folder() / "script.bash";
+// Runs a script in a shell, such as "zsh -f", without anybody's settings; returns what it prints,
+// errors too.
+std::vector<std::string> run_shell(const std::string& shell, const std::string& script) {
+  const auto path = scratch_folder() / "script.sh";
   std::ofstream(path) << script;
-  const std::string command = "env -u BASH_ENV bash " + quoted(path.string()) + " 2>&1";
+  const std::string command = "env -u BASH_ENV " + shell + " " + quoted(path.string()) + " 2>&1";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> output(popen(command.c_str(), "r"),
                                                                &pclose);
-  if (!output) throw std::runtime_error("cannot start bash");
+  if (!output) throw std::runtime_error("cannot start " + shell);
   std::string text;
   char block[4096];
   size_t count = 0;
@@ -176,7 +177,7 @@ Words completions(const std::vector<std::string>& words) {
   script += "\"${BASH_REMATCH[1]}\" " + words.front() + " " + quoted(words.back()) + " " +
             quoted(words.at(words.size() - 2)) + "\n";
   script += "for word in \"${COMPREPLY[@]}\"; do printf '%s\\n' \"$word\"; done\n";
-  const std::vector<std::string> offered = run_bash(script);
+  const std::vector<std::string> offered = run_shell("bash", script);
   Words unique(offered.begin(), offered.end());
   EXPECT_EQ(unique.size(), offered.size()) << "a word is offered twice";
   return unique;
@@ -311,6 +312,93 @@ TEST(Documentation, CompletionUnderstandsEqualsSignsAndColons) {
   EXPECT_EQ(completions({"faststream-run", "--device", "cuda", ":", ""}), Words{});
   EXPECT_EQ(completions({"faststream-run", "--logit-bias", "29", "=", "-"}), Words{});
   EXPECT_EQ(completions({"faststream-run", "--model", "=", "a"}), (Words{kFiles}));
+}
+
+// Programs and completions as they are installed: those of Fish and Zsh ask that of Bash.
+class InstalledCompletion : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::filesystem::path completions = root_ / "share/bash-completion/completions";
+    std::filesystem::create_directories(root_ / "bin");
+    std::filesystem::create_directories(completions);
+    for (const std::string program : kPrograms) {
+      const std::filesystem::path path = root_ / "bin" / program;
+      std::ofstream(path) << "#!/bin/sh\nexec " << quoted(programs_folder() + "/" + program)
+                          << " \"$@\"\n";
+      std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+      std::filesystem::copy_file(source("faststream.bash"), completions / program,
+                                 std::filesystem::copy_options::overwrite_existing);
+    }
+  }
+  static std::string source(const std::string& name) {
+    return (source_folder() / "scripts/completion" / name).string();
+  }
+  static bool has(const std::string& shell) {
+    return run_shell("sh", "command -v " + shell).size() == 1;
+  }
+  // What a shell offers, with what it says of it behind a tab.
+  [[nodiscard]] Words offers(const std::string& shell, const std::string& script) const {
+    const std::string path =
+        "env PATH=" + quoted((root_ / "bin").string()) + ":/usr/bin:/bin HOME=/nowhere ";
+    return as_words(run_shell(path + shell, script));
+  }
+  [[nodiscard]] Words of_fish(const std::string& line) const {
+    return offers("fish --no-config",
+                  "source " + quoted(source("faststream.fish")) + "; complete -C " + quoted(line));
+  }
+  // Its own functions work only while it completes.
+  [[nodiscard]] Words of_zsh(const std::vector<std::string>& words) const {
+    std::string script =
+        "tab=$'\\t'\n_describe() { print -rl -- \"${(@)${(@P)argv[-1]}/:/$tab}\" }\n"
+        "_files() { print '(files)' }\ncompset() { : }\nzmodload zsh/parameter\nwords=(";
+    for (const std::string& word : words) script += quoted(word) + " ";
+    return offers("zsh -f", script + ")\nCURRENT=$#words PREFIX=$words[-1]\n() { source " +
+                                quoted(source("faststream.zsh")) + " }\n");
+  }
+
+  const std::filesystem::path root_ = scratch_folder() / "installed";
+};
+
+const std::string kSeedHelp =
+    "--seed\tSeed of the random draws; the same seed gives the same text [random]";
+
+TEST_F(InstalledCompletion, OfFishOffersThatOfBashWithWhatTheHelpSays) {
+  if (!has("fish")) GTEST_SKIP() << "fish is not installed";
+  EXPECT_EQ(of_fish("faststream-run --seed"), (Words{kSeedHelp}));
+  EXPECT_EQ(of_fish("faststream-run -m a.bin --device "), (Words{"auto", "cpu", "cuda"}));
+  EXPECT_EQ(of_fish("faststream-bench --device=c"), (Words{"--device=cpu", "--device=cuda"}));
+  std::ofstream(root_ / "a.bin") << "";
+  const std::string folder = root_.string() + "/";
+  EXPECT_EQ(of_fish("faststream-serve -m " + folder + "a"), (Words{folder + "a.bin"}));
+  EXPECT_EQ(of_fish("faststream-serve --model=" + folder + "a"),
+            (Words{"--model=" + folder + "a.bin"}));
+  EXPECT_EQ(of_fish("faststream-convert " + folder + "a"), (Words{folder + "a.bin"}));
+}
+
+TEST_F(InstalledCompletion, OfZshOffersThatOfBashWithWhatTheHelpSays) {
+  if (!has("zsh")) GTEST_SKIP() << "zsh is not installed";
+  EXPECT_EQ(of_zsh({"faststream-run", "--seed"}), (Words{kSeedHelp}));
+  EXPECT_EQ(of_zsh({(root_ / "bin/faststream-run").string(), "--seed"}), (Words{kSeedHelp}));
+  EXPECT_EQ(of_zsh({"faststream-run", "--device", "c"}), (Words{"cpu\t", "cuda\t"}));
+  EXPECT_EQ(of_zsh({"faststream-bench", "--device=c"}),
+            (Words{"--device=cpu\t", "--device=cuda\t"}));
+  EXPECT_EQ(of_zsh({"faststream-serve", "--model=a"}), (Words{kFiles}));
+  EXPECT_EQ(of_zsh({"faststream-convert", ""}), (Words{kFiles}));
+}
+
+TEST_F(InstalledCompletion, SaysOfEachOptionWhatTheHelpSays) {
+  for (const std::string program : kPrograms) {
+    const std::string path = (root_ / "bin" / program).string();
+    Words said;
+    for (const std::string& line :
+         run_shell("bash", "bash " + quoted(source("faststream.bash")) + " " + path + " -")) {
+      const size_t tab = line.find('\t');
+      ASSERT_NE(tab, std::string::npos) << line;
+      EXPECT_GT(line.size(), tab + 1) << "nothing is said of " << line;
+      said.insert(line.substr(0, tab));
+    }
+    EXPECT_EQ(difference(said, help_names(program)), "");
+  }
 }
 
 TEST(Documentation, CompletionOffersFilesElsewhere) {

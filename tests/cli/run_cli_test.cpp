@@ -331,6 +331,8 @@ TEST(Run, RefusesOptionsThatContradict) {
       {{"-p", "x", "-o", "x"}, "--output needs --embed or --rank or --batch"},
       {{"-f", "x", "--system", "Be brief."}, "--system needs --chat"},
       {{"-p", "x", "--against", "x"}, "--against needs --perplexity"},
+      {{"-p", "x", "--json"}, "--json needs --list-devices or --perplexity"},
+      {{"--list-devices"}, "--model does not go together with --list-devices"},
       {{"--batch", "-", "--session", "x"}, "--session does not go together with --batch"},
       {{"--chat", "--batch", "-"}, "--batch and --chat do not go together"},
       {{"-p", "x", "-f", "x"}, "--prompt and --file do not go together"},
@@ -449,6 +451,52 @@ TEST(Run, PrintsPerplexityAndSpeedAndHowFarTheOtherModelIs) {
                  R"(top token agrees      [0-9]+\.[0-9]{3} %)"});
     expect_lines(both);
   }
+}
+
+TEST(Run, PrintsPerplexityAsJson) {
+  const std::string text = scratch_folder() / "predicted.txt";
+  std::ofstream(text) << "the text";
+  std::vector<std::string> args = {"faststream-run", "-m",  engine_model(), "--perplexity", text,
+                                   "--device",       "cpu", "--json"};
+  const auto members = [&] {
+    const ProgramResult result = run_program(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_EQ(std::ranges::count(result.out, '\n'), 1);
+    return nlohmann::json::parse(result.out);
+  };
+  const nlohmann::json alone = members();
+  EXPECT_EQ(alone.at("measurement"), "perplexity");
+  EXPECT_EQ(alone.at("model"), engine_model().string());
+  EXPECT_EQ(alone.at("bits_a_weight"), 32);
+  EXPECT_GT(alone.at("perplexity"), 1);
+  EXPECT_GT(alone.at("perplexity_standard_error"), 0);
+  EXPECT_GT(alone.at("tokens"), 1);
+  EXPECT_GT(alone.at("scored_tokens_per_second"), 0);
+  EXPECT_FALSE(alone.contains("kl_mean"));
+
+  args.insert(args.end(), {"--against", engine_model(WeightFormat::f32).string()});
+  const nlohmann::json both = members();
+  EXPECT_EQ(both.at("perplexity"), alone.at("perplexity"));
+  EXPECT_EQ(both.at("perplexity_ratio"), 1);
+  EXPECT_EQ(both.at("kl_mean"), 0);
+  EXPECT_EQ(both.at("top_token_agrees"), 1);
+}
+
+TEST(Run, ListsDevicesWithoutAModel) {
+  const ProgramResult lines = run_program({"faststream-run", "--list-devices"});
+  EXPECT_EQ(lines.exit_code, 0) << lines.err;
+  EXPECT_TRUE(std::regex_search(lines.out, std::regex(R"(^cpu     CPU \([0-9]+ threads?[^\n]*, )"
+                                                      R"([0-9.]+ [kMGT]?B free\n)")))
+      << lines.out;
+  const ProgramResult json = run_program({"faststream-run", "--list-devices", "--json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  const nlohmann::json cpu = nlohmann::json::parse(json.out.substr(0, json.out.find('\n')));
+  EXPECT_EQ(cpu.at("device"), "cpu");
+  EXPECT_TRUE(cpu.at("description").get<std::string>().starts_with("CPU (")) << cpu;
+  EXPECT_GT(cpu.at("free_bytes"), 0);
+  const bool has_gpu = lines.out.find("\ncuda:0  CUDA 0 (") != std::string::npos;
+  EXPECT_EQ(lines.err.find("no NVIDIA GPU can be used, ") == std::string::npos, has_gpu)
+      << lines.err;
 }
 
 TEST(Run, ReadsTextsWithoutAByteOrderMark) {

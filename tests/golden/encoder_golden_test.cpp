@@ -16,7 +16,6 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/forwarding_backend.h"
 #include "engine/cache_kinds.h"
 #include "engine/embedder.h"
 #include "engine/kv_groups.h"
@@ -107,9 +106,6 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     backend_ = make_test_backend(std::get<0>(GetParam()));
     FASTSTREAM_REQUIRE_BACKEND(backend_);
     name_ = std::get<1>(GetParam());
-    if (name_.starts_with("deberta") && !backend_->adds_relative_scores()) {
-      GTEST_SKIP() << "the backend refuses it";
-    }
     for (const auto& variant : manifest().at("variants")) {
       if (variant.at("name") == name_of(name_)) entry_ = variant;
     }
@@ -263,34 +259,6 @@ TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
                                                         : 0.25;
     expect_close(values, vectors_, bound * std::max(largest, 1.0));
   }
-}
-
-// As a device that has no operation for it.
-class WithoutRelativeScores final : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  [[nodiscard]] bool adds_relative_scores() const override { return false; }
-};
-
-TEST(EncoderGolden, DevicesThatAddNoRelativeScoresRefuseModelsThatNeedThem) {
-  WithoutRelativeScores backend(make_reference_backend());
-  const auto message_for = [&](const std::string& variant) {
-    const ConvertedCheckpoint on_disk(encoder_file(variant));
-    const ModelFile file = ModelFile::open(on_disk.path());
-    const ModelConfig config = read_config(file);
-    const WeightLookup weights = load_weights(file, config, backend, nullptr);
-    try {
-      (void)make_model(config, weights, backend, {.max_tokens = 8, .max_logits = 2});
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string();
-  };
-  EXPECT_EQ(message_for("bert"), "");
-  EXPECT_EQ(message_for("deberta_v2"),
-            backend.description() +
-                ": attention that scores positions relative to each other (DeBERTa's) does not run "
-                "on a GPU; use --device cpu");
 }
 
 TEST(EncoderGolden, TextsCanBeInterruptedWhileTheyAreTokenized) {

@@ -20,10 +20,10 @@ field() { dpkg-deb -f "$package" "$1"; }
 check_contents() {
   local file files=(usr/lib/libfaststream.a usr/lib/cmake/faststream/faststream-config.cmake
     usr/include/faststream/engine/engine.h
-    usr/lib/systemd/system/faststream-serve.service)
+    usr/lib/systemd/system/faststream-serve.service usr/share/zsh/vendor-completions/_faststream)
   for file in "${programs[@]}"; do
     files+=("usr/bin/$file" "usr/share/man/man1/$file.1"
-      "usr/share/bash-completion/completions/$file")
+      "usr/share/bash-completion/completions/$file" "usr/share/fish/vendor_completions.d/$file.fish")
   done
   for file in "${files[@]}"; do
     [[ -e $at/$file ]] || fail "has no $file"

@@ -6,7 +6,7 @@
 //   heads of up to 512 dimensions                                         tensor cores
 //     one token alone, values as wide as keys, on Hopper                    in the step's kernel
 //     of prompts, these of 64, 128 or 256 dimensions, or keys of 192 and
-//     values of 128, on Hopper                                              by warpgroups
+//     values of 128, on Hopper, without relative scores                     by warpgroups
 //     of one query of many sequences, up to 256, on Hopper                  by blocks that stay
 //   else                                                                  float arithmetic
 //
@@ -17,7 +17,8 @@
 // once for all heads of a token: likewise on tensor cores or in float arithmetic.
 //
 // Each is made for several functors (score_rule.cuh): scores as they are, of tokens up to the
-// query's or of all, and with a window, soft cap, slopes or bias.
+// query's or of all, and with a window, soft cap, slopes or bias; of texts' tiles, with relative
+// scores, which are nothing to a text of one token.
 #include "kernels/cuda/attention/attention.h"
 
 #include <algorithm>
@@ -217,9 +218,10 @@ void CudaBackend::attend_plainly(const AttentionArguments& arguments, const Batc
   const Queue queue = this->queue();
   if (may_decode(batch)) attention_decode(arguments, batch, dealt(), scratch_, queue);
   if (batch.max_query_len == 1) return;
+  const bool by_warpgroups = is_hopper_ && !arguments.rule.relative;
   if (!tensor_cores_fit(arguments)) {
     attention_prefill(arguments, batch, queue);
-  } else if (!is_hopper_ || !attention_prefill_sm90a(arguments, batch, queue)) {
+  } else if (!by_warpgroups || !attention_prefill_sm90a(arguments, batch, queue)) {
     attention_prefill_mma(arguments, batch, queue);
   }
 }

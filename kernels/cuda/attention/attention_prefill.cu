@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   float sums[kRows][kDims] = {};
   for (float& maximum : maxima) maximum = -FLT_MAX;
 
-  const Rule rule(a, tile.head, tile.n_tokens);
+  const Rule rule = rule_of<Rule>(a, tile);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
   for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_token;
@@ -131,7 +131,7 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
                        sizeof(float);
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_float_type(a.kv.dtype, [&](auto zero) {
-    with_rule(a, [&]<typename Rule>() {
+    with_rule_of_tiles(a, [&]<typename Rule>() {
       const auto kernel = attention_prefill_kernel<decltype(zero), kRows, kDims, Rule>;
       allow_shared_memory(kernel, bytes);
       queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);

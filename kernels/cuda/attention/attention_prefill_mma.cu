@@ -86,7 +86,7 @@ __global__ __launch_bounds__(Block<T, kDim>::kThreads) void attention_mma_kernel
   float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
 
-  const Rule rule(a, tile.head, tile.n_tokens);
+  const Rule rule = rule_of<Rule>(a, tile);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const auto copy = [&](const void* cache, int width, int base, typename Block::Rows& to) {
 #pragma unroll 4
@@ -229,7 +229,7 @@ void attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
                            const Queue& queue) {
   const dim3 grid(ceil_div(batch.max_query_len, kTile), a.n_heads, batch.n_sequences);
   with_mma_shape(a, [&]<typename T, int kDim>() {
-    with_rule(a, [&]<typename Rule>() {
+    with_rule_of_tiles(a, [&]<typename Rule>() {
       const auto kernel = attention_mma_kernel<T, kDim, Rule>;
       allow_shared_memory(kernel, Block<T, kDim>::kBytes);
       queue.launch("computing attention", kernel,

@@ -4,8 +4,11 @@
 #pragma once
 
 #include <climits>
+#include <type_traits>
 
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/types.cuh"
 
 namespace faststream {
 
@@ -116,6 +119,45 @@ class VariedRule {
   const float* bias_;  // of distance 0; null: none
 };
 
+/// The same of scores to which RelativeScores are added first, of steps that hold whole texts: a
+/// text's first token is row first_row of the step.
+class RelativeRule : public VariedRule {
+ public:
+  __device__ RelativeRule(const AttentionArguments& a, int head, int n_tokens, int64_t first_row)
+      : VariedRule(a, head, n_tokens),
+        relative_(a.rule.relative),
+        scale_(a.scale_log2),
+        head_(head),
+        n_heads_(a.n_heads),
+        last_(n_tokens - 1),
+        first_row_(first_row) {}
+
+  [[nodiscard]] __device__ float vary(float score, int position, int token) const {
+    const int reach = relative_.reach;
+    const int vector = relative_.vectors[reach + min(max(token - position, -reach), reach)];
+    // A tile may have queries behind the text's last one.
+    const float sum = product(relative_.of_queries, min(position, last_), vector) +
+                      product(relative_.of_keys, token, vector);
+    return VariedRule::vary(score + scale_ * sum, position, token);
+  }
+
+ private:
+  // Of the text's token `row`.
+  [[nodiscard]] __device__ float product(const Matrix& products, int row, int vector) const {
+    if (products.data == nullptr) return 0;
+    const int64_t column = head_ * (products.cols / n_heads_) + vector;
+    return load_element(products.data, products.dtype,
+                        (first_row_ + row) * products.stride + column);
+  }
+
+  RelativeScores relative_;
+  float scale_;
+  int head_;
+  int n_heads_;
+  int last_;
+  int64_t first_row_;
+};
+
 /// The sum of a softmax's weights 2^(score - maximum), with the head's sink.
 inline __device__ float with_sink(const AttentionArguments& a, int head, float maximum,
                                   float weight) {
@@ -140,6 +182,24 @@ void with_rule(const AttentionArguments& a, const F& f) {
     f.template operator()<PlainRule<true>>();
   } else {
     f.template operator()<PlainRule<false>>();
+  }
+}
+
+/// The same for kernels of a text's tiles, which rule_of() gives their functor.
+template <typename F>
+void with_rule_of_tiles(const AttentionArguments& a, const F& f) {
+  if (a.rule.relative) {
+    f.template operator()<RelativeRule>();
+  } else {
+    with_rule(a, f);
+  }
+}
+template <typename Rule>
+__device__ Rule rule_of(const AttentionArguments& a, const QueryTile& tile) {
+  if constexpr (std::is_same_v<Rule, RelativeRule>) {
+    return Rule(a, tile.head, tile.n_tokens, tile.first_query - tile.first_position);
+  } else {
+    return Rule(a, tile.head, tile.n_tokens);
   }
 }
 

@@ -100,16 +100,16 @@ class CodedWidening {
   bool has_large_scale_;
 };
 
-/// The scales of a thread's two channels of E4M3, of a block's groups. Those of the next kAhead
-/// blocks are on their way meanwhile: beside full copies ahead they take 1 us and more.
+/// The scales of a thread's two channels of E4M3, of a block of columns' groups. Those of the next
+/// kAhead blocks are on their way meanwhile: beside full copies ahead they take 1 us and more.
 template <int kAhead>
 class GroupScales {
  public:
   static constexpr int kGroups = packed_groups(WeightFormat::fp8);
 
-  /// rows: of the weight; null where there is none.
-  __device__ void begin(const std::byte* const (&rows)[2], int64_t row_bytes, int first_block) {
-    blocks_ = static_cast<int>(ceil_div(row_bytes, kBytes));
+  /// rows: of the channels', scales of all blocks; null where there is none.
+  __device__ void begin(const float4* const (&rows)[2], int first_block, int blocks) {
+    blocks_ = blocks;
     next_block_ = first_block;
     rows_[0] = rows[0];
     rows_[1] = rows[1];
@@ -132,7 +132,6 @@ class GroupScales {
   }
 
  private:
-  static constexpr auto kBytes = static_cast<int64_t>(packed_block_bytes(WeightFormat::fp8));
   static_assert(kGroups * sizeof(float) == sizeof(float4));
 
   __device__ void ask(int place) {
@@ -140,13 +139,13 @@ class GroupScales {
     for (int i = 0; i < 2; ++i) {
       next_[place][i] = {};
       if (rows_[i] != nullptr && next_block_ < blocks_) {
-        next_[place][i] = __ldg(reinterpret_cast<const float4*>(rows_[i] + next_block_ * kBytes));
+        next_[place][i] = __ldg(rows_[i] + next_block_);
       }
     }
     ++next_block_;
   }
 
-  const std::byte* rows_[2];
+  const float4* rows_[2];
   int blocks_;
   int next_block_;
   float4 next_[kAhead][2];
@@ -246,7 +245,7 @@ class Consumer {
     const int warp = thread_ / kWarp;
     const int64_t before =  // channels of other experts
         K::kGrouped ? tile.expert * (K::kGated ? 2 : 1) * a_.product.outputs : 0;
-    const std::byte* rows[2];
+    const float4* scales[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t column = tile.first_output + group_ * K::kGroupOutputs +
@@ -254,12 +253,13 @@ class Consumer {
       const int64_t channel = K::kGated && half == 1 ? column + a_.product.outputs : column;
       const bool exists = column < a_.product.outputs;
       channel_scales_[half] = K::kIntegers && exists ? to.scales[before + channel] : 1;
-      rows[half] = exists ? static_cast<const std::byte*>(a_.product.weight) +
-                                (before + channel) * a_.weight_row_bytes
-                          : nullptr;
+      const auto* row = static_cast<const std::byte*>(a_.product.weight) +
+                        (before + channel) * a_.weight_row_bytes +
+                        e4m3_code_bytes(a_.product.inputs);
+      scales[half] = exists ? reinterpret_cast<const float4*>(row) : nullptr;
       biases_[half] = to.bias != nullptr && exists ? to.bias[before + channel] : 0;
     }
-    if constexpr (K::kE4m3) group_scales_.begin(rows, a_.weight_row_bytes, steps.first);
+    if constexpr (K::kE4m3) group_scales_.begin(scales, steps.first, a_.steps);
   }
 
   // Of the tile's rows: lane l has row 32 i + l in [i].

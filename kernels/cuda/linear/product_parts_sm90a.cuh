@@ -130,18 +130,10 @@ __host__ __device__ int packed_stage_bytes(const Arguments& a) {
   return kTileChannels * packed_pitch<K>(a);
 }
 
-/// Where the weights of a part of the inputs begin in a row of the weight's map, of E4M3 in words,
-/// as blocks of codes are stored behind their groups' scales.
+/// Where the weights of a part of the inputs begin in a row of the weight's map, of E4M3 in words.
 template <typename K>
 __device__ int weights_column(int part) {
-  if constexpr (K::kE4m3) {
-    constexpr auto kBlockBytes = static_cast<int>(packed_block_bytes(WeightFormat::fp8));
-    constexpr auto kCodes = static_cast<int>(described_bytes(WeightFormat::fp8));
-    return (part / K::kStepParts * kBlockBytes + kCodes + part % K::kStepParts * K::kXColumns) /
-           kPackedWord;
-  } else {
-    return part * K::kXColumns;
-  }
+  return part * K::kXColumns / (K::kE4m3 ? kPackedWord : 1);
 }
 
 struct Tile {

@@ -24,7 +24,8 @@
 // products are summed block by block, each a chain, and the blocks' sums in order: so other kernels
 // can have several warps make a sum (step_kernel/). Codes of E4M3 are multiplied as they are, by
 // rows that are rounded to it, group by group of columns: chains of their own, which have a scale
-// each.
+// each. Many rows go at the pace of the L2 cache, so boxes of these codes begin where lines of
+// memory do (CudaBackend::arrange()).
 //
 // 16-bit sums are chains of 16 inputs each, in order, as those of linear_in_order.cu and cuBLASLt.
 // For files that are compiled for sm_90a.
@@ -261,14 +262,17 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const int64_t channels = a.experts * (K::kGated ? 2 : 1) * product.outputs;
   BoxedMatrix weights{product.weight, type,           channels,
                       product.inputs, product.inputs, kTileChannels};
-  if constexpr (K::kPacked || K::kE4m3) {  // in words, of which a box may have enough
-    const WeightFormat format = K::kE4m3    ? WeightFormat::fp8
-                                : K::kCoded ? a.coded.format
-                                            : WeightFormat::int4;
-    a.weight_row_bytes = row_bytes(format, product.inputs);
-    const int64_t words = a.weight_row_bytes / kPackedWord;
-    weights = {product.weight, DType::f32, channels, words, words, kTileChannels};
-    if constexpr (K::kPacked) weights.box_bytes = packed_pitch<K>(a);
+  // In words, of which a box may have enough.
+  if constexpr (K::kPacked) {
+    const WeightFormat format = K::kCoded ? a.coded.format : WeightFormat::int4;
+    const int64_t words = row_bytes(format, product.inputs) / kPackedWord;
+    weights = {product.weight, DType::f32,    channels,          words,
+               words,          kTileChannels, packed_pitch<K>(a)};
+  } else if constexpr (K::kE4m3) {
+    a.weight_row_bytes = row_bytes(WeightFormat::fp8, product.inputs);
+    weights.dtype = DType::f32;
+    weights.cols = e4m3_code_bytes(product.inputs) / kPackedWord;
+    weights.stride = a.weight_row_bytes / kPackedWord;
   }
   const Maps maps{
       .x = boxes_of(tiling.rows),

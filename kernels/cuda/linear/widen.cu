@@ -83,7 +83,12 @@ Weight CudaBackend::widened(const Weight& weight, DType act) {
   wide.format = format;
   if (is_coded(weight.format)) {
     with_float_type(act, [&](auto zero) {
-      widen<CodedRows>(weight, queue, nullptr, reinterpret_cast<decltype(zero)*>(to));
+      auto* floats = reinterpret_cast<decltype(zero)*>(to);
+      if (weight.format == WeightFormat::fp8) {
+        widen<E4m3Rows>(weight, queue, nullptr, floats);
+      } else {
+        widen<CodedRows>(weight, queue, nullptr, floats);
+      }
     });
   } else if (format == WeightFormat::int8) {
     widen<Int4Rows>(weight, queue, nullptr, reinterpret_cast<int8_t*>(to));

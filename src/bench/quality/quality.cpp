@@ -26,9 +26,9 @@
 #include "program/output.h"
 #include "support/error.h"
 #include "support/machine.h"
+#include "support/nameless_file.h"
 #include "support/printable.h"
 #include "support/progress.h"
-#include "support/work_folder.h"
 
 namespace faststream::bench {
 namespace {
@@ -129,14 +129,14 @@ std::unique_ptr<LoadedModel> load(const fs::path& path, const std::string& name,
   return std::make_unique<LoadedModel>(path, engine, kPerplexityStepTokens);
 }
 
-// Converted and loaded; the file and its folder are gone then, whatever ends this process.
+// Converted and loaded.
 std::unique_ptr<LoadedModel> make(const Recipe& recipe, const std::string& checkpoint,
                                   const BenchOptions& options) {
   ConvertOptions conversion = conversion_of(parse(recipe), checkpoint, options);
-  const WorkFolder folder;
-  conversion.output = folder.path() / "model.bin";
+  NamelessFile file;
+  conversion.into = &file;
   convert::convert_checkpoint(conversion);
-  return load(conversion.output, checkpoint, options);
+  return load(file.path(), checkpoint, options);
 }
 
 // One sequence generates, and nothing else runs.

@@ -418,18 +418,31 @@ BatchCounts BatchRun::counts_now() const {
   return counts;
 }
 
+// Throws Error where what is in the output was begun with something else.
+void check_origin(const BatchOutput& output, const BatchOrigin& now) {
+  BatchOrigin former;
+  if (BatchOrigin::from_json(output.note(), former)) {
+    return check_same_origin(former, now, output.name());
+  }
+  print_notice(output.name() +
+               " does not tell which model and options it was begun with (copies and some file "
+               "systems do not): be sure that they are these\n");
+}
+
 }  // namespace
 
-void batch_command(const BatchOptions& options, const Request& asked,
+void batch_command(const BatchOptions& options, const BatchOrigin& origin, const Request& asked,
                    const std::function<LoadedEngine()>& load) {
   const InputLines input(options.input, options.part);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
   DoneLines done;
   if (options.resume) done = DoneLines(output.fd(), output.name());
+  if (done.size() > 0) check_origin(output, origin);
   const bool done_is_checked = input.check(done, asked);
   LoadedEngine model = load();
   if (options.resume) output.truncate(done.whole_bytes());
+  if (done.size() == 0) output.keep_note(origin.to_json());
   BatchRun(options, model.prototype, input, output, done, done_is_checked, model.engine).run();
 }
 

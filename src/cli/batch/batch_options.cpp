@@ -28,8 +28,8 @@ void add_batch_options(CLI::App& app, BatchOptions& options, Request& defaults) 
                      ->group(kGroup)
                      ->type_name("FILE");
   app.add_flag("--resume", options.resume,
-               "Go on where a former run that wrote the same FILE was ended (with the same --seed: "
-               "as if it never was)")
+               "Go on where a former run that wrote the same FILE was ended, of the same model and "
+               "options (with the same --seed: as if it never was)")
       ->group(kGroup)
       ->needs(output);
   const auto set_part = [&options](const std::string& text) {

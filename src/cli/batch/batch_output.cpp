@@ -1,7 +1,9 @@
 #include "cli/batch/batch_output.h"
 
+#include <linux/limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,6 +16,8 @@
 
 namespace faststream::cli {
 namespace {
+
+constexpr const char* kNoteName = "user.faststream.batch";
 
 // Throws Error if results must not be added to the open file.
 void check_target(int fd, const std::string& name, bool resume, std::string_view advice) {
@@ -49,6 +53,19 @@ BatchOutput::BatchOutput(const std::string& path, bool resume, std::string_view 
 
 BatchOutput::~BatchOutput() {
   if (fd_ != STDOUT_FILENO) close(fd_);
+}
+
+// In an extended attribute: who reads the file sees nothing of it, and it goes when the file does.
+std::string BatchOutput::note() const {
+  std::string note(XATTR_SIZE_MAX, '\0');
+  const ssize_t n = fgetxattr(fd_, kNoteName, note.data(), note.size());
+  note.resize(n > 0 ? static_cast<size_t>(n) : 0);
+  return note;
+}
+
+void BatchOutput::keep_note(const std::string& note) const {
+  if (!is_file()) return;
+  (void)fsetxattr(fd_, kNoteName, note.data(), note.size(), 0);  // not every file system has them
 }
 
 void BatchOutput::check_is_not(int input_fd, const std::string& input_name) const {

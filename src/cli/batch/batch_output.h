@@ -28,6 +28,12 @@ class BatchOutput {
   /// Whether it was opened by a path.
   [[nodiscard]] bool is_file() const { return fd_ != STDOUT_FILENO; }
 
+  /// What keep_note() kept with the file itself, beside its contents; empty where there is none, or
+  /// the file system keeps none.
+  [[nodiscard]] std::string note() const;
+  /// Keeps a text of a few kilobytes with the file, where its system can.
+  void keep_note(const std::string& note) const;
+
   /// Throws Error when it is the file that `input_fd` reads, under whatever name.
   void check_is_not(int input_fd, const std::string& input_name) const;
   /// Cuts off what is after the first `bytes` bytes. Throws Error.

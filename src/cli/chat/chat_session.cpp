@@ -1,17 +1,13 @@
 #include "cli/chat/chat_session.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <system_error>
 #include <utility>
 
 #include "engine/runner.h"
-#include "model_file/layout.h"
 #include "program/input.h"
 #include "support/error.h"
 #include "support/json.h"
@@ -76,16 +72,8 @@ bool begins_as_session(const std::string& path) {
 }  // namespace
 
 ChatModel chat_model(const ModelFile& file) {
-  std::string contents = file.header().dump();
-  for (const TensorInfo& tensor : file.tensors()) {
-    contents += "\n" + tensor.name + " " + std::to_string(tensor.checksum);
-  }
-  std::array<char, 17> hash{};
-  std::snprintf(
-      hash.data(), hash.size(), "%016llx",
-      static_cast<unsigned long long>(layout::checksum(std::as_bytes(std::span(contents)))));
   return {.name = std::filesystem::path(file.name()).filename().string(),
-          .fingerprint = hash.data(),
+          .fingerprint = file.fingerprint(),
           .vocab = read_config(file).vocab};
 }
 

@@ -138,7 +138,6 @@ class BackendAttention : public BackendTest {
     constexpr double kLargest = 5;
     const HostTensor want = attend(*reference_, DType::f32);
     for (const auto& backend : backends_) {
-      if (shape.relative_vectors > 0 && !backend->adds_relative_scores()) continue;
       const std::string what = backend->description() + ": attention, " +
                                std::string(dtype_name(act)) + ", " + describe(shape);
       const HostTensor got = attend(*backend, act);
@@ -535,19 +534,21 @@ TEST_P(BackendAttention, AgreesWithABiasOfDistances) {
 
 TEST_P(BackendAttention, AgreesWithScoresOfRelativePositions) {
   for (const WeightFormat weights : kFloatFormats) {
-    AttentionCase shape{3, 3, 20, {{1, 1}, {33, 33}, {2, 2}, {150, 150}, {64, 64}}};
-    shape.bidirectional = true;
-    for (const int32_t vectors : {1, 2, 9}) {
-      shape.relative_vectors = vectors;
+    for (const int32_t dim : {20, 64}) {
+      AttentionCase shape{3, 3, dim, {{1, 1}, {33, 33}, {2, 2}, {150, 150}, {64, 64}}};
+      shape.bidirectional = true;
+      for (const int32_t vectors : {1, 2, 9}) {
+        shape.relative_vectors = vectors;
+        check_attention(weights, shape);
+      }
+      shape.relative_of_keys = false;
+      shape.soft_cap = 2.5F;
+      check_attention(weights, shape);
+      shape.relative_of_keys = shape.slopes = true;
+      shape.relative_of_queries = false;
+      shape.window = 40;
       check_attention(weights, shape);
     }
-    shape.relative_of_keys = false;
-    shape.soft_cap = 2.5F;
-    check_attention(weights, shape);
-    shape.relative_of_keys = shape.slopes = true;
-    shape.relative_of_queries = false;
-    shape.window = 40;
-    check_attention(weights, shape);
   }
 }
 

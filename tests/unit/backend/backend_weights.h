@@ -97,7 +97,9 @@ class DeviceWeight {
                 .cols = host.cols,
                 .scales = host.scales.cols > 0 ? scales_.data() : nullptr,
                 .input_bits = host.input_bits,
-                .rotated = host.rotated} {}
+                .rotated = host.rotated} {
+    backend.arrange(weight_);
+  }
 
   [[nodiscard]] const Weight& weight() const { return weight_; }
 

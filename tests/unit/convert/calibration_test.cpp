@@ -305,6 +305,17 @@ TEST_F(CalibrateFolder, TakesItsFileAwayHoweverItEnds) {
   }
 }
 
+// Not even a name that nobody could take away after SIGKILL.
+TEST_F(CalibrateFolder, ShowsNothingOfItsFileMeanwhile) {
+  size_t calls = 0;
+  calibration_.check_interrupted = [&] {
+    ++calls;
+    EXPECT_TRUE(leaves_nothing());
+  };
+  calibrate(conversion_, calibration_);
+  EXPECT_GT(calls, 0U);
+}
+
 TEST_F(CalibrateFolder, DrawsTokensWhereThereIsNoText) {
   calibration_.text.reset();
   const ActivationStatistics drawn = calibrate(conversion_, calibration_);

@@ -395,7 +395,9 @@ TEST(Families, ReadTheWindowsOfUltraBert) {
   EXPECT_EQ(config_to_json(describe(released)), config_to_json(model)) << "as it was";
   for (const json& changes :
        {json{{"attention_windows", {6, 6}}}, json{{"attention_windows", {6, 7, 0, 6}}},
-        json{{"attention_windows", {-1, 6, 0, 6}}}, json{{"rope_theta", {-1.0}}}}) {
+        json{{"attention_windows", {-1, 6, 0, 6}}}, json{{"rope_theta", {-1.0}}},
+        json{{"rope_parameters", json::object()}}, json{{"rope_parameters", {{"rope_theta", 1e4}}}},
+        json{{"rope_parameters", {{"full_attention", {{"rope_theta", 1e4}}}}}}}) {
     json changed = released;
     changed.update(changes);
     EXPECT_TRUE(says(error_of([&] { describe(changed); }), "config.json", changes.begin().key()))

@@ -173,7 +173,8 @@ ModelConfig wide_shape(WeightFormat format) {
 // step: to the last bit.
 TEST(RanksCuda, AddUpAlikeByHostsAndInSteps) {
   if (cuda_device_count() < 2) GTEST_SKIP() << "takes two GPUs";
-  for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4}) {
+  for (const WeightFormat format :
+       {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4, WeightFormat::fp8}) {
     ModelConfig exchanging = exchanging_shape();
     if (format == WeightFormat::bf16) set_formats(exchanging, format, format, format);
     for (const ModelConfig& config :
