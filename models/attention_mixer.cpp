@@ -11,7 +11,7 @@ namespace {
 RelativeScores relative_scores(const Pass& pass, const AttentionWeights& attention,
                                const Matrix& qkv) {
   const AttentionConfig& config = attention.config;
-  RelativeScores scores = attention.rule.relative;
+  RelativeScores scores = attention.relative;
   const auto products = [&](const Linear& vectors, const Matrix& heads, const Matrix& memory) {
     const Matrix out = pass.rows_in(memory, vectors.weight.rows);
     pass.backend.head_linear(heads, vectors.weight, config.n_heads, out);
@@ -39,8 +39,8 @@ void complete(AttentionWeights& attention, Backend& backend, Tables& tables) {
         tables.add(std::vector<float>(static_cast<size_t>(config.v_dim()), 1.0F));
   }
   if (config.relative_scores) {
-    attention.rule.relative.vectors = tables.add(row_by_distance(config.relative_scores));
-    attention.rule.relative.reach = static_cast<int32_t>(config.relative_scores.reach());
+    attention.relative.vectors = tables.add(row_by_distance(config.relative_scores));
+    attention.relative.reach = static_cast<int32_t>(config.relative_scores.reach());
   }
   if (!config.relative_bias) return;
   std::vector<float> of_buckets(static_cast<size_t>(config.relative_bias.buckets * config.n_heads));
@@ -64,7 +64,11 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
     renormalize(pass.backend, norms);
   }
   AttentionRule rule = attention.rule;
-  if (config.relative_scores) rule.relative = relative_scores(pass, attention, qkv);
+  RelativeScores relative;
+  if (config.relative_scores) {
+    relative = relative_scores(pass, attention, qkv);
+    rule.relative = &relative;
+  }
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, rule, sums);
   if (config.output_gate) {

@@ -51,6 +51,7 @@ struct AttentionWeights {
   const float* distances = nullptr;  ///< [buckets, n_heads] of the rule's bias
   Linear relative_keys = {};         ///< of relative scores; absent where queries have none
   Linear relative_queries = {};      ///< likewise keys
+  RelativeScores relative = {};      ///< without products
   Linear out;
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };

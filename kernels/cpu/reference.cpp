@@ -915,7 +915,7 @@ class ReferenceBackend final : public HostBackend {
             "attention: n_heads must be a multiple of n_kv_heads");
     require(rule.window >= 0 && rule.soft_cap >= 0, "attention: a window or a cap is negative");
     const auto n_heads = static_cast<int32_t>(q.cols / dim);
-    require_relative(batch, rule.relative, n_heads, kv.n_kv_heads);
+    if (rule.relative != nullptr) require_relative(batch, *rule.relative, n_heads, kv.n_kv_heads);
     const int32_t group = n_heads / kv.n_kv_heads;
     for (int32_t s = 0; s < batch.n_sequences; ++s) {
       const int32_t begin = batch.query_start[s];
@@ -986,7 +986,6 @@ class ReferenceBackend final : public HostBackend {
 
   static void require_relative(const BatchView& batch, const RelativeScores& relative,
                                int32_t n_heads, int32_t n_kv_heads) {
-    if (!relative) return;
     require(n_heads == n_kv_heads, "attention: relative scores need a KV head for each head");
     for (const Matrix& scores : {relative.of_queries, relative.of_keys}) {
       if (scores.data == nullptr) continue;
@@ -1009,7 +1008,6 @@ class ReferenceBackend final : public HostBackend {
   /// What `relative` adds to q · k of head h.
   static double relative_score(const RelativeScores& relative, const Rows& rows, int32_t h,
                                int64_t n_heads, int64_t position, int64_t key) {
-    if (!relative) return 0;
     const int64_t reach = relative.reach;
     const int32_t vector = relative.vectors[reach + std::clamp(key - position, -reach, reach)];
     double sum = 0;
@@ -1032,7 +1030,9 @@ class ReferenceBackend final : public HostBackend {
     std::vector<double> scores;
     for (int64_t p = 0; p < n; ++p) {
       double score = dot(query.data(), keys.data() + p * dim, dim);
-      score += relative_score(rule.relative, rows, h, n_heads, seen.position, seen.first + p);
+      if (rule.relative != nullptr) {
+        score += relative_score(*rule.relative, rows, h, n_heads, seen.position, seen.first + p);
+      }
       score *= rule.scale;
       if (rule.soft_cap > 0) score = rule.soft_cap * std::tanh(score / rule.soft_cap);
       if (rule.slopes != nullptr) {

@@ -296,8 +296,6 @@ struct RelativeScores {
   /// [2 reach + 1] for each distance d, as AttentionRule::bias has it, which of the n it is.
   const int32_t* vectors = nullptr;
   int32_t reach = 0;
-
-  [[nodiscard]] explicit operator bool() const { return vectors != nullptr; }
 };
 
 /// Which cached positions a query sees, and how scores become weights. In this order: the score
@@ -320,8 +318,8 @@ struct AttentionRule {
   /// but at most bias_reach before or after; or null.
   const float* bias = nullptr;
   int32_t bias_reach = 0;
-  /// Of as many KV heads as heads, and where steps hold whole texts.
-  RelativeScores relative = {};
+  /// Of as many KV heads as heads, and where steps hold whole texts; or null.
+  const RelativeScores* relative = nullptr;
 };
 
 /// A sum over the last elements of each channel: y[t, c] = activation(bias[c] + Σ_i weight[i, c]

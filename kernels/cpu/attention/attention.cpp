@@ -44,7 +44,6 @@ int32_t heads_of_block(const BatchView& batch, int32_t n_kv_heads, int32_t group
 /// n_heads: of all; first_row: of the batch, that of position 0.
 void add_relative_scores(const RelativeScores& relative, int64_t n_heads, const Block& block,
                          int64_t first_row, AttentionTask& task) {
-  if (!relative) return;
   const auto of_block = [&](const Matrix& scores, int64_t row) {
     task.relative_count = scores.cols / n_heads;
     return static_cast<const float*>(scores.data) + row * scores.stride +
@@ -134,8 +133,10 @@ void CpuBackend::attend(const BatchView& batch, int32_t first, int32_t last, con
     task.pages = batch.page_table + int64_t{block.sequence} * batch.max_pages;
     task.k_page_stride = kv.n_kv_heads * kv.k_head_bytes() / element_bytes;
     task.v_page_stride = kv.n_kv_heads * v_head_bytes / element_bytes;
-    add_relative_scores(rule.relative, out.cols / v_dim, block, block.first_token - task.position,
-                        task);
+    if (rule.relative != nullptr) {
+      add_relative_scores(*rule.relative, out.cols / v_dim, block,
+                          block.first_token - task.position, task);
+    }
     attention_tasks_.push_back(task);
   }
   run(attention_tasks_);

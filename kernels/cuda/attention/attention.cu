@@ -152,8 +152,8 @@ AttentionArguments attention_arguments(const BatchView& batch, const Matrix& q, 
           .out = out,
           .kv = kv,
           .n_heads = static_cast<int>(n_heads),
-          .rule = rule,
           .scale_log2 = rule.scale * kLog2E,
+          .rule = rule,
           .query_start = batch.query_start,
           .kv_len = batch.kv_len,
           .page_table = batch.page_table,
@@ -218,7 +218,7 @@ void CudaBackend::attend_plainly(const AttentionArguments& arguments, const Batc
   const Queue queue = this->queue();
   if (may_decode(batch)) attention_decode(arguments, batch, dealt(), scratch_, queue);
   if (batch.max_query_len == 1) return;
-  const bool by_warpgroups = is_hopper_ && !arguments.rule.relative;
+  const bool by_warpgroups = is_hopper_ && arguments.rule.relative == nullptr;
   if (!tensor_cores_fit(arguments)) {
     attention_prefill(arguments, batch, queue);
   } else if (!by_warpgroups || !attention_prefill_sm90a(arguments, batch, queue)) {

@@ -32,8 +32,8 @@ struct AttentionArguments {
   Matrix out;
   KvLayer kv;
   int n_heads = 0;
+  float scale_log2 = 0;  // here it takes no room: the step's kernel has none left
   AttentionRule rule;
-  float scale_log2 = 0;
   const int32_t* query_start = nullptr;
   const int32_t* kv_len = nullptr;
   const int32_t* page_table = nullptr;

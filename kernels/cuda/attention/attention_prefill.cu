@@ -21,7 +21,8 @@ static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
 // kRows: queries of a warp. kDims: dimensions of a lane at most.
 template <typename T, int kRows, int kDims, typename Rule>
-__global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a) {
+__global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a,
+                                                                     RelativeScores relative) {
   constexpr int kTile = kWarps * kRows;
   extern __shared__ float shared[];
   begin_kernel();
@@ -48,7 +49,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
   float sums[kRows][kDims] = {};
   for (float& maximum : maxima) maximum = -FLT_MAX;
 
-  const Rule rule = rule_of<Rule>(a, tile);
+  const Rule rule = rule_of<Rule>(a, relative, tile);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
   for (int base = first_seen / kPageTokens * kPageTokens; base <= tile.last_token;
@@ -134,7 +135,7 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
     with_rule_of_tiles(a, [&]<typename Rule>() {
       const auto kernel = attention_prefill_kernel<decltype(zero), kRows, kDims, Rule>;
       allow_shared_memory(kernel, bytes);
-      queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a);
+      queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a, relative_scores(a));
     });
   });
 }

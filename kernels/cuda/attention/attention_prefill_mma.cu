@@ -42,7 +42,7 @@ struct Block {
 
 template <typename T, int kDim, typename Rule>
 __global__ __launch_bounds__(Block<T, kDim>::kThreads) void attention_mma_kernel(
-    AttentionArguments a) {
+    AttentionArguments a, RelativeScores relative) {
   using Block = Block<T, kDim>;
   constexpr int kParts = Block::kParts;
   constexpr int kTokens = Block::kTokens;
@@ -86,7 +86,7 @@ __global__ __launch_bounds__(Block<T, kDim>::kThreads) void attention_mma_kernel
   float weights[2] = {};  // of this lane's columns; the four lanes of a row are added at the end
   const int32_t* pages = a.page_table + static_cast<int64_t>(tile.sequence) * a.max_pages;
 
-  const Rule rule = rule_of<Rule>(a, tile);
+  const Rule rule = rule_of<Rule>(a, relative, tile);
   const int first_seen = rule.first_seen(tile.first_position + tile.first);
   const auto copy = [&](const void* cache, int width, int base, typename Block::Rows& to) {
 #pragma unroll 4
@@ -233,7 +233,7 @@ void attention_prefill_mma(const AttentionArguments& a, const BatchView& batch,
       const auto kernel = attention_mma_kernel<T, kDim, Rule>;
       allow_shared_memory(kernel, Block<T, kDim>::kBytes);
       queue.launch("computing attention", kernel,
-                   {grid, Block<T, kDim>::kThreads, Block<T, kDim>::kBytes}, a);
+                   {grid, Block<T, kDim>::kThreads, Block<T, kDim>::kBytes}, a, relative_scores(a));
     });
   });
 }

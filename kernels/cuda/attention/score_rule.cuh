@@ -123,9 +123,10 @@ class VariedRule {
 /// text's first token is row first_row of the step.
 class RelativeRule : public VariedRule {
  public:
-  __device__ RelativeRule(const AttentionArguments& a, int head, int n_tokens, int64_t first_row)
+  __device__ RelativeRule(const AttentionArguments& a, const RelativeScores& relative, int head,
+                          int n_tokens, int64_t first_row)
       : VariedRule(a, head, n_tokens),
-        relative_(a.rule.relative),
+        relative_(relative),
         scale_(a.scale_log2),
         head_(head),
         n_heads_(a.n_heads),
@@ -185,19 +186,24 @@ void with_rule(const AttentionArguments& a, const F& f) {
   }
 }
 
-/// The same for kernels of a text's tiles, which rule_of() gives their functor.
+/// The same for kernels of a text's tiles, which rule_of() gives their functor, with what
+/// relative_scores() gives beside the arguments.
 template <typename F>
 void with_rule_of_tiles(const AttentionArguments& a, const F& f) {
-  if (a.rule.relative) {
+  if (a.rule.relative != nullptr) {
     f.template operator()<RelativeRule>();
   } else {
     with_rule(a, f);
   }
 }
+inline RelativeScores relative_scores(const AttentionArguments& a) {
+  return a.rule.relative != nullptr ? *a.rule.relative : RelativeScores{};
+}
 template <typename Rule>
-__device__ Rule rule_of(const AttentionArguments& a, const QueryTile& tile) {
+__device__ Rule rule_of(const AttentionArguments& a, const RelativeScores& relative,
+                        const QueryTile& tile) {
   if constexpr (std::is_same_v<Rule, RelativeRule>) {
-    return Rule(a, tile.head, tile.n_tokens, tile.first_query - tile.first_position);
+    return Rule(a, relative, tile.head, tile.n_tokens, tile.first_query - tile.first_position);
   } else {
     return Rule(a, tile.head, tile.n_tokens);
   }

@@ -125,7 +125,7 @@ class BackendAttention : public BackendTest {
                          .slopes = device_slopes.data(),
                          .bias = device_bias.data(),
                          .bias_reach = shape.bias_reach,
-                         .relative = relative},
+                         .relative = shape.relative_vectors > 0 ? &relative : nullptr},
                         out.matrix());
       return out.fetch();
     };
