@@ -413,9 +413,12 @@ void LocalReplica::start(std::unique_ptr<Job> new_job) {
   Job& job = *new_job;
   jobs_.emplace(job.id, std::move(new_job));
   if (job.rules.max_tokens == 0) return end(job, FinishReason::length, {});
-  for (const auto& part : job.parts) {
-    part->arrival = n_arrivals_++;
-    scheduler_.add(*part);
+  // Jobs' numbers are in the order in which the engine got them: one that comes here because
+  // another replica failed it does not wait behind all that came later.
+  constexpr uint64_t kMostParts = 128;
+  for (size_t i = 0; i < job.parts.size(); ++i) {
+    job.parts[i]->arrival = job.id * kMostParts + i;
+    scheduler_.add(*job.parts[i]);
   }
 }
 

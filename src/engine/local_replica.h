@@ -145,7 +145,6 @@ class LocalReplica final : public Replica {
   std::unordered_map<RequestId, Replica*> rescued_;           // jobs that others answer
   std::deque<Scoring> scorings_;                              // that there was no room for yet
   int64_t n_finished_ = 0;
-  uint64_t n_arrivals_ = 0;
   std::atomic<int64_t> n_unfinished_ = 0;
   std::atomic<bool> has_failed_ = false;
 

@@ -117,6 +117,7 @@ void SchedulingPolicy::propose(std::span<Entry* const> entries) {
 
 // Has the drafter follow the text, if that is paid for; returns whether it does.
 bool SchedulingPolicy::read(const SequenceGroup& group) {
+  if (limits_.drafter == nullptr) return false;
   Drafter& drafter = *limits_.drafter;
   if (drafter.follows(group)) return true;
   if (drafter.n_followed() >= most_followed()) return false;

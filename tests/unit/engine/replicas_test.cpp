@@ -4,6 +4,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -92,6 +93,41 @@ TEST(Replicas, AnswerWhatOneFails) {
     request.prompt = "the hell";
     request.max_tokens = 5;
     for (int i = 0; i < 4; ++i) EXPECT_EQ(engine.submit(request).get().outputs.size(), 1);
+  }
+}
+
+// A batch that is written in order would wait for them else, while all that came later is answered.
+TEST(Replicas, AnswerWhatOneFailsBeforeWhatCameLater) {
+  std::atomic<bool> is_first = true;
+  std::atomic<bool> fails = false;
+  EngineOptions options = with_replicas(2);
+  options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
+    if (!is_first.exchange(false)) return backend;
+    return std::make_unique<FailingBackend>(std::move(backend),
+                                            [&fails](const std::string&) { return fails.load(); });
+  };
+  Engine engine(replicated_model(), options);
+  Request request;
+  request.prompt = "the hell";
+  request.max_tokens = 20;
+  request.ignore_eos = true;
+  constexpr int kRequests = 60;
+  std::mutex mutex;
+  std::vector<int> ended;
+  std::promise<void> all;
+  for (int i = 0; i < kRequests; ++i) {
+    if (i == kRequests / 2) fails = true;
+    engine.submit(request, {.on_finish = [&, i](const Result&, const std::string& error) {
+                    EXPECT_EQ(error, "");
+                    const std::lock_guard lock(mutex);
+                    ended.push_back(i);
+                    if (ended.size() == kRequests) all.set_value();
+                  }});
+  }
+  all.get_future().wait();
+  // Of the first ten none is in the last third, where they would come to stand behind all others.
+  for (int place = 2 * kRequests / 3; place < kRequests; ++place) {
+    EXPECT_GE(ended[static_cast<size_t>(place)], 10) << "ended as number " << place;
   }
 }
 
