@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -98,25 +99,34 @@ TEST(Replicas, AnswerWhatOneFails) {
 
 // A batch that is written in order would wait for them else, while all that came later is answered.
 TEST(Replicas, AnswerWhatOneFailsBeforeWhatCameLater) {
+  constexpr int kRequests = 60;
   std::atomic<bool> is_first = true;
-  std::atomic<bool> fails = false;
+  std::atomic<bool> have_all = false;
+  std::atomic<int> n_failures = 0;  // of the one's jobs, half of all, and of several together
+  const auto wait_until = [](const auto& is_so) {
+    while (!is_so()) std::this_thread::yield();
+  };
   EngineOptions options = with_replicas(2);
   options.wrap_backend = [&](std::unique_ptr<Backend> backend) -> std::unique_ptr<Backend> {
-    if (!is_first.exchange(false)) return backend;
-    return std::make_unique<FailingBackend>(std::move(backend),
-                                            [&fails](const std::string&) { return fails.load(); });
+    const bool fails = is_first.exchange(false);
+    return std::make_unique<FailingBackend>(
+        std::move(backend), [&, fails](const std::string& operation) {
+          if (operation != "linear") return false;
+          wait_until([&] { return have_all || !fails; });
+          if (fails) ++n_failures;
+          wait_until([&] { return fails || n_failures >= kRequests / 3; });
+          return fails;
+        });
   };
   Engine engine(replicated_model(), options);
   Request request;
   request.prompt = "the hell";
   request.max_tokens = 20;
   request.ignore_eos = true;
-  constexpr int kRequests = 60;
   std::mutex mutex;
   std::vector<int> ended;
   std::promise<void> all;
   for (int i = 0; i < kRequests; ++i) {
-    if (i == kRequests / 2) fails = true;
     engine.submit(request, {.on_finish = [&, i](const Result&, const std::string& error) {
                     EXPECT_EQ(error, "");
                     const std::lock_guard lock(mutex);
@@ -124,9 +134,10 @@ TEST(Replicas, AnswerWhatOneFailsBeforeWhatCameLater) {
                     if (ended.size() == kRequests) all.set_value();
                   }});
   }
+  have_all = true;
   all.get_future().wait();
-  // Of the first ten none is in the last third, where they would come to stand behind all others.
-  for (int place = 2 * kRequests / 3; place < kRequests; ++place) {
+  // Of the first ten none ends where they would come to stand behind the other's own half.
+  for (int place = kRequests / 2; place < kRequests; ++place) {
     EXPECT_GE(ended[static_cast<size_t>(place)], 10) << "ended as number " << place;
   }
 }
