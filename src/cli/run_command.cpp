@@ -199,8 +199,9 @@ void run_command(const RunOptions& options) {
     return;
   }
   if (!options.batch.input.empty()) {
-    batch_command(options.batch, batch_origin(options.model, options.engine, options.request),
-                  options.request, [&] { return load(options); });
+    batch_command(
+        options.batch, [&] { return batch_origin(options.model, options.engine, options.request); },
+        options.request, [&] { return load(options); });
     return;
   }
   if (options.chat.enabled) {

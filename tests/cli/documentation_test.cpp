@@ -338,8 +338,8 @@ class InstalledCompletion : public testing::Test {
   }
   // What a shell offers, with what it says of it behind a tab.
   [[nodiscard]] Words offers(const std::string& shell, const std::string& script) const {
-    const std::string path =
-        "env PATH=" + quoted((root_ / "bin").string()) + ":/usr/bin:/bin HOME=/nowhere ";
+    const std::string path = "env PATH=" + quoted((root_ / "bin").string()) +
+                             ":/usr/bin:/bin HOME=" + quoted(root_.string()) + " ";
     return as_words(run_shell(path + shell, script));
   }
   [[nodiscard]] Words of_fish(const std::string& line) const {

@@ -431,15 +431,16 @@ void check_origin(const BatchOutput& output, const BatchOrigin& now) {
 
 }  // namespace
 
-void batch_command(const BatchOptions& options, const BatchOrigin& origin, const Request& asked,
-                   const std::function<LoadedEngine()>& load) {
+void batch_command(const BatchOptions& options, const std::function<BatchOrigin()>& find_origin,
+                   const Request& asked, const std::function<LoadedEngine()>& load) {
   const InputLines input(options.input, options.part);
   BatchOutput output(options.output, options.resume);
   output.check_is_not(input.fd(), input.name());
   DoneLines done;
   if (options.resume) done = DoneLines(output.fd(), output.name());
-  if (done.size() > 0) check_origin(output, origin);
   const bool done_is_checked = input.check(done, asked);
+  const BatchOrigin origin = find_origin();
+  if (done.size() > 0) check_origin(output, origin);
   LoadedEngine model = load();
   if (options.resume) output.truncate(done.whole_bytes());
   if (done.size() == 0) output.keep_note(origin.to_json());

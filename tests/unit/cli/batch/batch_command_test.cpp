@@ -42,7 +42,9 @@ TEST(BatchCommand, EndsAsInterruptedInTheMidstOfATextsTokenization) {
       loaded = true;
       return model;
     };
-    EXPECT_THROW(batch_command(options, {}, prototype, load), Interrupted);
+    EXPECT_THROW(batch_command(
+                     options, [] { return BatchOrigin{}; }, prototype, load),
+                 Interrupted);
     testing::internal::GetCapturedStdout();
     const std::string told = testing::internal::GetCapturedStderr();
     clear_interrupt();
