@@ -1,15 +1,14 @@
 #include "engine/adapter_file.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "models/adapter_plan.h"
 #include "support/error.h"
+#include "support/hash.h"
 #include "support/json.h"
 
 namespace faststream {
@@ -17,14 +16,6 @@ namespace {
 
 constexpr const char* kAdapter = "adapter";
 constexpr const char* kModel = "model";
-
-// As text: a number of JSON may be rounded on its way.
-std::string checksum_text(uint64_t weights_checksum) {
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx",
-                static_cast<unsigned long long>(weights_checksum));
-  return digits.data();
-}
 
 [[noreturn]] void refuse(const ModelFile& file, const std::string& what) {
   throw Error(file.name() + ": " + what);
@@ -69,7 +60,7 @@ void check_values(const ModelFile& file, const TensorPlan& plan) {
 }  // namespace
 
 nlohmann::json adapter_to_json(const ModelFile& model) {
-  return {{kModel, checksum_text(model.weights_checksum())}};
+  return {{kModel, hash_digits(model.weights_checksum())}};
 }
 
 bool is_adapter_file(const ModelFile& file) { return file.header().contains(kAdapter); }
@@ -77,7 +68,7 @@ bool is_adapter_file(const ModelFile& file) { return file.header().contains(kAda
 bool is_adapter_for(const ModelFile& file, uint64_t weights_checksum) {
   if (!is_adapter_file(file)) return false;
   const JsonView header(file.header(), file.name() + ": header", "convert the adapter again");
-  return header.member(kAdapter).get<std::string>(kModel) == checksum_text(weights_checksum);
+  return header.member(kAdapter).get<std::string>(kModel) == hash_digits(weights_checksum);
 }
 
 AdapterRanks read_adapter(const ModelFile& file, const ModelFile& model,

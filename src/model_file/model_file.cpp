@@ -1,8 +1,6 @@
 #include "model_file/model_file.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -15,6 +13,7 @@
 
 #include "model_file/layout.h"
 #include "support/error.h"
+#include "support/hash.h"
 #include "support/json.h"
 #include "support/mapped_file.h"
 #include "support/shape_text.h"
@@ -254,11 +253,7 @@ std::string ModelFile::fingerprint() const {
   for (const TensorInfo& tensor : tensors()) {
     contents += "\n" + tensor.name + " " + std::to_string(tensor.checksum);
   }
-  std::array<char, 17> digits{};
-  std::snprintf(
-      digits.data(), digits.size(), "%016llx",
-      static_cast<unsigned long long>(layout::checksum(std::as_bytes(std::span(contents)))));
-  return digits.data();
+  return hash_digits(layout::checksum(std::as_bytes(std::span(contents))));
 }
 
 uint64_t ModelFile::weights_checksum() const {

@@ -1,7 +1,5 @@
 #include "cli/batch/batch_origin.h"
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
@@ -20,12 +18,7 @@ using nlohmann::json;
 
 constexpr std::string_view kModel = "--model";
 
-std::string hash_text(std::string_view text) {
-  std::array<char, 17> digits{};
-  std::snprintf(digits.data(), digits.size(), "%016llx",
-                static_cast<unsigned long long>(stable_hash(text)));
-  return digits.data();
-}
+std::string hash_text(std::string_view text) { return hash_digits(stable_hash(text)); }
 
 // As it is where that is short: messages show it.
 std::string value_of(const std::string& text) {
