@@ -329,11 +329,11 @@ TEST(ServeHostile, ARequestThatTakesTooLongIsGivenUp) {
   const Server hasty({"--request-timeout", "0.3", "--log", "none"});
   EXPECT_EQ(hasty.post("/v1/completions", endless(R"(,"n":100)")).status, 504);
   EXPECT_TRUE(becomes_idle(hasty));  // to give up a hundred texts may take as long
-  // As many as begin within that time, and do not end.
-  const HttpAnswer streamed =
-      hasty.post("/v1/completions",
-                 endless(kSanitized ? R"(,"n":10,"stream":true)" : R"(,"n":100,"stream":true)"));
-  EXPECT_EQ(streamed.status, 200);
+  HttpAnswer streamed;
+  EXPECT_TRUE(comes_to_hold([&] {  // on a busy machine nothing may begin within that time
+    streamed = hasty.post("/v1/completions", endless(R"(,"n":10,"stream":true)"));
+    return streamed.status == 200;
+  }));
   EXPECT_NE(streamed.body.find("\"code\":\"timeout\""), std::string::npos);
   EXPECT_TRUE(becomes_idle(hasty));
 }
