@@ -16,10 +16,6 @@ struct StoredRows {
   explicit StoredRows(const Weight& weight)
       : data(static_cast<const T*>(weight.data)), cols(weight.cols) {}
 
-  __device__ float at(int64_t row, int64_t column) const {
-    return to_float(data[row * cols + column]);
-  }
-
   /// kCount columns from `first` on, both and all columns multiples of kCount.
   template <int kCount>
   __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
@@ -34,12 +30,6 @@ struct StoredRows {
 struct Int4Rows {
   explicit Int4Rows(const Weight& weight)
       : data(static_cast<const uint8_t*>(weight.data)), row_bytes(weight.row_bytes()) {}
-
-  __device__ float at(int64_t row, int64_t column) const {
-    float value[1];
-    load<1>(row, column, value);
-    return value[0];
-  }
 
   /// kCount columns from `first` on, a multiple of kCount, which divides half a group.
   template <int kCount>
@@ -76,12 +66,6 @@ struct E4m3Rows {
         row_bytes(weight.row_bytes()),
         code_bytes(e4m3_code_bytes(weight.cols)) {}
 
-  __device__ float at(int64_t row, int64_t column) const {
-    float value[1];
-    load<1>(row, column, value);
-    return value[0];
-  }
-
   /// kCount columns from `first` on, a multiple of kCount, which divides half a step.
   template <int kCount>
   __device__ void load(int64_t row, int64_t first, float (&out)[kCount]) const {
@@ -106,12 +90,6 @@ struct CodedRows {
       : data(static_cast<const uint8_t*>(weight.data)),
         row_bytes(weight.row_bytes()),
         layout(weight.format) {}
-
-  __device__ float at(int64_t row, int64_t column) const {
-    float value[1];
-    load<1>(row, column, value);
-    return value[0];
-  }
 
   /// kCount columns from `first` on, a multiple of kCount, which divides half a step.
   template <int kCount>
@@ -141,6 +119,14 @@ struct CodedRows {
   int64_t row_bytes;
   CodedLayout layout;
 };
+
+/// One element of rows of any format.
+template <typename Rows>
+__device__ float element(const Rows& rows, int64_t row, int64_t column) {
+  float value[1];
+  rows.template load<1>(row, column, value);
+  return value[0];
+}
 
 /// Calls f with the rows of a weight of any format, for element after element.
 template <typename F>

@@ -52,7 +52,7 @@ __global__ __launch_bounds__(kTile* kTileRows) void join_keys_kernel(Part p, Row
   for (int i = y; i < kTile; i += kTileRows) {
     const int64_t row = static_cast<int64_t>(head) * p.rank + first_of_rank + i;
     const float scale = p.scales != nullptr ? p.scales[row] : 1;
-    tile[i][x] = rows.at(row, first_of_part + x) * scale;
+    tile[i][x] = element(rows, row, first_of_part + x) * scale;
   }
   __syncthreads();
   for (int i = y; i < kTile; i += kTileRows) {
@@ -71,7 +71,7 @@ __global__ __launch_bounds__(kTile* kTileRows) void join_values_kernel(Part p, R
     const int i = static_cast<int>(blockIdx.y) * kTile + n;
     const int64_t row = static_cast<int64_t>(head) * p.part + i;
     const float scale = p.scales != nullptr ? p.scales[row] : 1;
-    joined[p.joined(head, i, column)] = from_float<T>(rows.at(row, column) * scale);
+    joined[p.joined(head, i, column)] = from_float<T>(element(rows, row, column) * scale);
   }
 }
 

@@ -41,7 +41,7 @@ __global__ __launch_bounds__(kThreads) void grouped_any_kernel(GroupedProduct p,
     const auto multiply = [&](int64_t channel, float(&totals)[kRows]) {
       float sums[kRows] = {};
       for (int64_t c = lane; c < inputs; c += kWarp) {
-        const float w = rows.at(first_channel + channel, c);
+        const float w = element(rows, first_channel + channel, c);
 #pragma unroll
         for (int i = 0; i < kRows; ++i) sums[i] += w * to_float(x[i][c]);
       }
