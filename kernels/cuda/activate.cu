@@ -7,11 +7,9 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 __global__ void activate_kernel(Activation activation, Matrix m) {
   begin_kernel();
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= m.cols) return;
   const int64_t index = blockIdx.x * m.stride + c;
   store_element(m.data, m.dtype, index, activate(activation, load_element(m.data, m.dtype, index)));
@@ -21,8 +19,8 @@ __global__ void activate_kernel(Activation activation, Matrix m) {
 
 void CudaBackend::activate(Activation activation, const Matrix& m) {
   if (m.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols, kThreads));
-  queue().launch("activating", activate_kernel, {grid, kThreads}, activation, m);
+  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols, kElementThreads));
+  queue().launch("activating", activate_kernel, {grid, kElementThreads}, activation, m);
 }
 
 }  // namespace faststream

@@ -8,18 +8,18 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 // A thread for the same element of all parts.
-__global__ __launch_bounds__(kThreads) void combine_kernel(Matrix weights, int parts, Matrix m) {
+__global__ __launch_bounds__(kElementThreads) void combine_kernel(Matrix weights, int parts,
+                                                                  Matrix m) {
   __shared__ float by[kMostParts * kMostParts];
   begin_kernel();
   const int64_t row = blockIdx.x;
   const auto* from = static_cast<const float*>(weights.data) + row * weights.stride;
-  for (int i = static_cast<int>(threadIdx.x); i < parts * parts; i += kThreads) by[i] = from[i];
+  for (int i = static_cast<int>(threadIdx.x); i < parts * parts; i += kElementThreads)
+    by[i] = from[i];
   __syncthreads();
   const int64_t n = m.cols / parts;
-  const int64_t c = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  const int64_t c = int64_t{blockIdx.y} * kElementThreads + threadIdx.x;
   if (c >= n) return;
   float* at = static_cast<float*>(m.data) + row * m.stride + c;
   float x[kMostParts];
@@ -65,8 +65,9 @@ __global__ __launch_bounds__(kRowLanes) void match_lengths_kernel(Matrix like, M
 
 void CudaBackend::combine(const Matrix& weights, int32_t parts, const Matrix& m) {
   if (m.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols / parts, kThreads));
-  queue().launch("combining streams", combine_kernel, {grid, kThreads}, weights, int{parts}, m);
+  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols / parts, kElementThreads));
+  queue().launch("combining streams", combine_kernel, {grid, kElementThreads}, weights, int{parts},
+                 m);
 }
 
 void CudaBackend::match_lengths(const Matrix& like, const Matrix& m) {

@@ -10,7 +10,6 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kUnit = sizeof(uint4);
 constexpr int64_t kMostBytes = int64_t{16} << 20;  // of rows that are arranged at a time
 
@@ -19,12 +18,12 @@ constexpr int64_t kBlockUnits = packed_block_bytes(WeightFormat::fp8) / kUnit;
 static_assert(kDescribedUnits == 1);
 
 // Rows in units.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kElementThreads)
     arrange_kernel(const uint4* from, uint4* to, int64_t row_units, int64_t code_units) {
   begin_kernel();
   from += blockIdx.x * row_units;
   to += blockIdx.x * row_units;
-  for (int64_t unit = threadIdx.x; unit < row_units; unit += kThreads) {
+  for (int64_t unit = threadIdx.x; unit < row_units; unit += kElementThreads) {
     const int64_t block = unit / kBlockUnits;
     const int64_t in_block = unit % kBlockUnits;
     const int64_t place =
@@ -48,7 +47,8 @@ void CudaBackend::arrange(const Weight& weight) {
     cuda_check(cudaMemcpyAsync(copy.get(), to, static_cast<size_t>(rows * row_bytes),
                                cudaMemcpyDeviceToDevice, queue.stream),
                "arranging weights");
-    queue.launch("arranging weights", arrange_kernel, {static_cast<unsigned>(rows), kThreads},
+    queue.launch("arranging weights", arrange_kernel,
+                 {static_cast<unsigned>(rows), kElementThreads},
                  reinterpret_cast<const uint4*>(copy.get()), reinterpret_cast<uint4*>(to),
                  row_bytes / kUnit, e4m3_code_bytes(weight.cols) / kUnit);
   }

@@ -8,7 +8,6 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
 // Of one launch, which has 4 kB of arguments.
 constexpr size_t kMaxCopies = 128;
 constexpr size_t kMaxLayers = 96;
@@ -37,8 +36,8 @@ __global__ void copy_pages_kernel(CopyList copies, LayerList layers) {
   const int64_t page_vectors = is_key ? layer.k_vectors : layer.v_vectors;
   const uint4* from = cache + copy.from * page_vectors;
   uint4* to = cache + copy.to * page_vectors;
-  for (int64_t i = blockIdx.z * kThreads + threadIdx.x; i < page_vectors;
-       i += static_cast<int64_t>(gridDim.z) * kThreads) {
+  for (int64_t i = blockIdx.z * kElementThreads + threadIdx.x; i < page_vectors;
+       i += static_cast<int64_t>(gridDim.z) * kElementThreads) {
     to[i] = from[i];
   }
 }
@@ -67,10 +66,11 @@ void CudaBackend::copy_pages(std::span<const KvLayer> layers, std::span<const Pa
       const auto part = copies.subspan(first, std::min(kMaxCopies, copies.size() - first));
       CopyList list{};
       std::ranges::copy(part, list.copies);
-      const dim3 grid(
-          static_cast<unsigned>(part.size()), static_cast<unsigned>(2 * some.size()),
-          static_cast<unsigned>(std::clamp<int64_t>(ceil_div(most_vectors, kThreads), 1, 8)));
-      queue.launch("copying KV pages", copy_pages_kernel, {grid, kThreads}, list, layer_list);
+      const dim3 grid(static_cast<unsigned>(part.size()), static_cast<unsigned>(2 * some.size()),
+                      static_cast<unsigned>(
+                          std::clamp<int64_t>(ceil_div(most_vectors, kElementThreads), 1, 8)));
+      queue.launch("copying KV pages", copy_pages_kernel, {grid, kElementThreads}, list,
+                   layer_list);
     }
   }
 }

@@ -78,6 +78,7 @@ CudaBackend::CudaBackend(int device)
     : device_(current_device(device)),
       stream_(make_stream()),
       overlaps_(kernels_overlap()),
+      matmul_(std::make_unique<Matmul>()),
       step_kernel_(overlaps_ && largest_architecture() >= 90, device, stream_.get()) {
   cudaDeviceProp properties{};
   cuda_check(cudaGetDeviceProperties(&properties, device), "reading the GPU's properties");
@@ -183,7 +184,7 @@ void CudaBackend::expect_products(WeightFormat weight_format, size_t weight_byte
   const bool is_int8 = is_integer(weight_format);
   const bool is_ours = is_int8 && is_hopper_;
   if (!is_ours && weight_bytes >= kSlow)
-    matmul_.prepare(is_int8 ? DType::i8 : activation_dtype(weight_format), device_);
+    matmul_->prepare(is_int8 ? DType::i8 : activation_dtype(weight_format), device_);
 }
 
 Buffer CudaBackend::allocate(size_t bytes) {

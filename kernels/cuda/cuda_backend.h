@@ -13,7 +13,6 @@
 
 #include "backend/backend.h"
 #include "kernels/cuda/device_buffer.h"
-#include "kernels/cuda/linear/matmul.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/step_kernel/step_kernel.h"
 
@@ -22,6 +21,7 @@ namespace faststream {
 struct AttentionArguments;  // attention/attention.h
 struct LatentShape;
 struct Destination;  // linear/linear_few_rows.h
+class Matmul;        // linear/matmul.h
 
 /// What choose() uploads, behind it its results, and when they are there (sampling/sample.cu).
 struct ChoiceMemory {
@@ -151,10 +151,10 @@ class CudaBackend final : public Backend {
                       bool gated);  // linear.cu
   /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
   /// where it is of integers and its inputs keep 16 bits, else itself.
+  Weight widened(const Weight& weight, DType act);  // linear/widen.cu
   /// Whether experts' products can have tiles of Hopper's kernel. x: what is multiplied.
   [[nodiscard]] bool grouped_tiles_fit(const Matrix& x, const Experts& experts,
                                        int64_t hidden) const;  // experts/experts.cu
-  Weight widened(const Weight& weight, DType act);             // linear/widen.cu
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
   /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.
@@ -179,7 +179,7 @@ class CudaBackend final : public Backend {
   bool overlaps_ = false;   ///< see Queue
   bool is_hopper_ = false;  ///< has the instructions of sm_90a
   DeviceMemory dealt_;
-  Matmul matmul_;
+  std::unique_ptr<Matmul> matmul_;
   StepKernel step_kernel_;
   std::vector<DeviceMemory> weights_;
   Uploads batches_;

@@ -6,8 +6,6 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 template <typename T>
 __global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, int64_t out_stride) {
   begin_kernel();
@@ -18,7 +16,7 @@ __global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, i
   const Weight& segments = embedding.segments;
   const int64_t segment = batch.segments != nullptr ? batch.segments[blockIdx.x] : 0;
   float* to = out + blockIdx.x * out_stride;
-  for (int64_t c = threadIdx.x; c < hidden; c += kThreads) {
+  for (int64_t c = threadIdx.x; c < hidden; c += kElementThreads) {
     float value = embedding.multiplier * to_float(from[c]);
     if (learned.data != nullptr)
       value += load_element(learned.data, stored_type(learned.format), learned_row + c);
@@ -34,8 +32,9 @@ void CudaBackend::embed(const BatchView& batch, const Embedding& embedding, cons
   if (batch.n_tokens == 0) return;
   const Queue queue = this->queue();
   with_float_type(embedding.table.stored_as(), [&](auto zero) {
-    queue.launch("embedding tokens", embed_kernel<decltype(zero)>, {batch.n_tokens, kThreads},
-                 batch, embedding, static_cast<float*>(out.data), out.stride);
+    queue.launch("embedding tokens", embed_kernel<decltype(zero)>,
+                 {batch.n_tokens, kElementThreads}, batch, embedding, static_cast<float*>(out.data),
+                 out.stride);
   });
 }
 

@@ -12,7 +12,6 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = kRowLanes;
 constexpr int kWarps = 4;  // of a block, with a row each
 
 template <typename T>
@@ -67,8 +66,9 @@ void norm_short(const Matrix& x, const Norm& norm, bool add, const Matrix& out, 
 
 // What most models have: an RMS norm of rows that can be held, whose results are stored.
 template <typename X, typename T, int kTurns>
-__global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t x_stride, Norm norm,
-                                                            int n, T* out, int64_t out_stride) {
+__global__ __launch_bounds__(kRowLanes) void rms_norm_kernel(const X* x, int64_t x_stride,
+                                                             Norm norm, int n, T* out,
+                                                             int64_t out_stride) {
   __shared__ RowParts parts;
   allow_next_kernel();
   HeldRow<float, kTurns> weights;
@@ -78,7 +78,7 @@ __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t 
   norm.bias = nullptr;
   HeldRow<X, kTurns> row;
   row.load(x + blockIdx.x * x_stride, n);
-  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  RowTeam<kRowLanes> team{static_cast<int>(threadIdx.x), 0, parts};
   const MeasuredNorm measured = row.measured(n, norm, team);
   out += blockIdx.x * out_stride;
   row.for_each(n, [&](int turn, int c, float(&values)[kHeldEach]) {
@@ -89,20 +89,20 @@ __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const X* x, int64_t 
 
 // kVector: see measure_row().
 template <typename X, typename T, int kVector>
-__global__ __launch_bounds__(kThreads) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
-                                                        bool add, int64_t n, T* out,
-                                                        int64_t out_stride) {
+__global__ __launch_bounds__(kRowLanes) void norm_kernel(const X* x, int64_t x_stride, Norm norm,
+                                                         bool add, int64_t n, T* out,
+                                                         int64_t out_stride) {
   __shared__ RowParts parts;
   begin_kernel();
   x += blockIdx.x * x_stride;
   out += blockIdx.x * out_stride;
 
-  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  RowTeam<kRowLanes> team{static_cast<int>(threadIdx.x), 0, parts};
   const MeasuredNorm measured = measure_row<kVector>(x, n, norm, team);
 
   // A thread writes what only it has read.
 #pragma unroll 4
-  for (int64_t c = kVector * threadIdx.x; c < n; c += kVector * kThreads) {
+  for (int64_t c = kVector * threadIdx.x; c < n; c += kVector * kRowLanes) {
     float values[kVector];
     load_floats(x + c, values);
     T results[kVector];
@@ -128,7 +128,7 @@ void CudaBackend::norm(const Matrix& x, const Norm& norm, OutputMode output, con
       using T = decltype(zero);
       const bool usual = norm.kind == NormKind::rms && output == OutputMode::store;
       const bool add = output == OutputMode::add;
-      const Grid grid{static_cast<unsigned>(x.rows), kThreads};
+      const Grid grid{static_cast<unsigned>(x.rows), kRowLanes};
       const auto* rows = static_cast<const X*>(x.data);
       auto* results = static_cast<T*>(out.data);
       if (are_short(x, norm, out)) return norm_short<X, T, T>(x, norm, add, out, {}, queue);

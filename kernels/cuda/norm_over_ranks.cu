@@ -14,7 +14,6 @@
 namespace faststream {
 namespace {
 
-constexpr int kThreads = kRowLanes;
 constexpr int kEach = 8;                        // elements, or groups, of a thread
 constexpr int kMostParts = 4;                   // of a rank, one of a group each
 constexpr int64_t kMostGroups = kWarp * kEach;  // of all ranks
@@ -37,7 +36,7 @@ struct Parts {
 // Elements of a part's row that a thread has, `kVector` at a time: f(c, values).
 template <int kVector, typename T, typename F>
 __device__ void for_own(const T* row, int64_t columns, const F& f) {
-  for (int64_t c = kVector * int64_t{threadIdx.x}; c < columns; c += kVector * kThreads) {
+  for (int64_t c = kVector * int64_t{threadIdx.x}; c < columns; c += kVector * kRowLanes) {
     float values[kVector];
     load_floats(row + c, values);
     f(c, values);
@@ -54,7 +53,7 @@ __device__ T* row_of(const Part& part, int64_t r) {
 template <typename T>
 __device__ void add_up_squares(const Parts& parts, int64_t r, float (&of_groups)[kEach]) {
   __shared__ RowParts memory;
-  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, memory};
+  RowTeam<kRowLanes> team{static_cast<int>(threadIdx.x), 0, memory};
 #pragma unroll
   for (float& sum : of_groups) sum = 0;
   for (int p = 0; p < parts.count; ++p) {
@@ -96,7 +95,7 @@ __device__ void normalize(const Parts& parts, int64_t r, const float* sums) {
 
 // With GPUs that reach each other's memory. Terms: of each row so many groups, a multiple of eight.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRowLanes)
     norm_together_kernel(Parts parts, int groups, Terms terms, UsedTerms used) {
   begin_kernel();
   __shared__ float sums[kMostGroups];
@@ -120,7 +119,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // sums: [rows, groups]
 template <typename T>
-__global__ void __launch_bounds__(kThreads) squares_kernel(Parts parts, int groups, float* sums) {
+__global__ void __launch_bounds__(kRowLanes) squares_kernel(Parts parts, int groups, float* sums) {
   begin_kernel();
   float of_groups[kEach];
   add_up_squares<T>(parts, blockIdx.x, of_groups);
@@ -128,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) squares_kernel(Parts parts, int grou
   if (first < groups) store_floats(of_groups, sums + int64_t{blockIdx.x} * groups + first);
 }
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kRowLanes)
     norm_by_squares_kernel(Parts parts, int groups, const float* sums) {
   begin_kernel();
   normalize<T>(parts, blockIdx.x, sums + int64_t{blockIdx.x} * groups);
@@ -168,7 +167,7 @@ void CudaBackend::norm_over_ranks(std::span<const SharedNorm> norms, int64_t fir
   const Parts parts = parts_of(norms, first, rows);
   const Matrix sums = ranks_->float_rows(rows, norms.front().share.groups);
   const auto groups = static_cast<int>(sums.cols);
-  const Grid grid{static_cast<unsigned>(rows), kThreads};
+  const Grid grid{static_cast<unsigned>(rows), kRowLanes};
   with_float_type(norms.front().x.dtype, [&](auto zero) {
     using T = decltype(zero);
     const Queue queue = this->queue();

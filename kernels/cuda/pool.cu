@@ -7,7 +7,7 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kPoolThreads = 128;
 
 __device__ float pool_column(const float* column, int64_t stride, int count, Pooling pooling) {
   if (pooling == Pooling::first) return column[0];
@@ -30,7 +30,7 @@ __device__ float pool_column(const float* column, int64_t stride, int count, Poo
 __global__ void pool_kernel(const int32_t* query_start, const float* x, int64_t x_stride, int64_t n,
                             Pooling pooling, float* out, int64_t out_stride) {
   begin_kernel();
-  const int64_t column = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t column = static_cast<int64_t>(blockIdx.y) * kPoolThreads + threadIdx.x;
   if (column >= n) return;
   const int64_t begin = query_start[blockIdx.x];
   const auto count = static_cast<int>(query_start[blockIdx.x + 1] - begin);
@@ -43,8 +43,8 @@ __global__ void pool_kernel(const int32_t* query_start, const float* x, int64_t 
 void CudaBackend::pool(const BatchView& batch, const Matrix& x, Pooling pooling,
                        const Matrix& out) {
   if (batch.n_sequences == 0) return;
-  const dim3 grid(batch.n_sequences, ceil_div(x.cols, kThreads));
-  queue().launch("pooling rows", pool_kernel, {grid, kThreads}, batch.query_start,
+  const dim3 grid(batch.n_sequences, ceil_div(x.cols, kPoolThreads));
+  queue().launch("pooling rows", pool_kernel, {grid, kPoolThreads}, batch.query_start,
                  static_cast<const float*>(x.data), x.stride, x.cols, pooling,
                  static_cast<float*>(out.data), out.stride);
 }

@@ -21,6 +21,9 @@ struct Grid {
   unsigned cluster = 1;
 };
 
+/// Threads of a block where each thread computes elements of its own.
+inline constexpr int kElementThreads = 256;
+
 /// Where kernels are launched. From one kernel's end to the next one's first instruction a GPU
 /// takes 1 us and more, of steps of a few hundred kernels that often take no longer themselves.
 /// From Hopper on a kernel may be launched while the one before it still runs ("programmatic

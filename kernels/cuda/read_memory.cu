@@ -6,16 +6,17 @@
 namespace faststream {
 namespace {
 
-constexpr unsigned kThreads = 512;
+constexpr unsigned kReadThreads = 512;
 constexpr int kLoads = 8;  // of 16 bytes, under way at once in each thread
 
 // Blocks stay and take turns, so that neighbours read neighbouring memory.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kReadThreads)
     read_kernel(const uint4* data, size_t count, uint32_t* found) {
   begin_kernel();
-  const size_t threads = size_t{gridDim.x} * kThreads;
+  const size_t threads = size_t{gridDim.x} * kReadThreads;
   uint32_t mixed = 0;
-  for (size_t i = size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += kLoads * threads) {
+  for (size_t i = size_t{blockIdx.x} * kReadThreads + threadIdx.x; i < count;
+       i += kLoads * threads) {
     uint4 words[kLoads];
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
 void CudaBackend::read_memory(const std::byte* data, size_t bytes) {
   const auto blocks = 4U * static_cast<unsigned>(gpu_attribute(cudaDevAttrMultiProcessorCount));
   auto* found = reinterpret_cast<uint32_t*>(scratch_.at_least(sizeof(uint32_t)));
-  queue().launch("reading memory", read_kernel, {.blocks = blocks, .threads = kThreads},
+  queue().launch("reading memory", read_kernel, {.blocks = blocks, .threads = kReadThreads},
                  reinterpret_cast<const uint4*>(data), bytes / sizeof(uint4), found);
 }
 

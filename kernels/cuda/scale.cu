@@ -7,8 +7,8 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kEach = 8;  // elements of a thread
+constexpr int kScaleThreads = 128;
+constexpr int kScaledEach = 8;  // elements of a thread
 
 // Each factor serves so many columns.
 __device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int c,
@@ -21,10 +21,10 @@ __device__ float factor_at(const Matrix& factors, Activation activation, int64_t
 __global__ void scale_kernel(Matrix factors, Activation activation, Matrix m) {
   begin_kernel();
   const int64_t row = blockIdx.y;
-  const int first = static_cast<int>(blockIdx.x) * kThreads * kEach;
+  const int first = static_cast<int>(blockIdx.x) * kScaleThreads * kScaledEach;
   const int each = static_cast<int>(m.cols / factors.cols);
-  for (int i = 0; i < kEach; ++i) {
-    const int c = first + i * kThreads + static_cast<int>(threadIdx.x);
+  for (int i = 0; i < kScaledEach; ++i) {
+    const int c = first + i * kScaleThreads + static_cast<int>(threadIdx.x);
     if (c >= m.cols) return;
     const int64_t index = row * m.stride + c;
     store_element(
@@ -38,21 +38,21 @@ template <typename T>
 __global__ void scale_eights_kernel(Matrix factors, Activation activation, Matrix m) {
   begin_kernel();
   const int64_t row = blockIdx.y;
-  const int64_t c = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kEach;
+  const int64_t c = (int64_t{blockIdx.x} * kScaleThreads + threadIdx.x) * kScaledEach;
   if (c >= m.cols) return;
   T* at = static_cast<T*>(m.data) + row * m.stride + c;
-  float values[kEach];
-  float by[kEach];
+  float values[kScaledEach];
+  float by[kScaledEach];
   load_floats(at, values);
   load_floats(static_cast<const T*>(factors.data) + row * factors.stride + c, by);
   activate(activation, by);
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) values[i] *= by[i];
+  for (int i = 0; i < kScaledEach; ++i) values[i] *= by[i];
   store_floats(values, at);
 }
 
 bool has_whole_eights(const Matrix& m) {
-  return m.cols % kEach == 0 && m.stride % kEach == 0 &&
+  return m.cols % kScaledEach == 0 && m.stride % kScaledEach == 0 &&
          reinterpret_cast<uintptr_t>(m.data) % sizeof(uint4) == 0;
 }
 
@@ -60,8 +60,9 @@ bool has_whole_eights(const Matrix& m) {
 
 void CudaBackend::scale(const Matrix& factors, Activation activation, const Matrix& m) {
   if (m.rows == 0 || step_kernel_.scale(factors, activation, m)) return;
-  const auto blocks = static_cast<unsigned>((m.cols + kThreads * kEach - 1) / (kThreads * kEach));
-  const Grid grid{{blocks, static_cast<unsigned>(m.rows)}, kThreads};
+  const auto blocks = static_cast<unsigned>((m.cols + kScaleThreads * kScaledEach - 1) /
+                                            (kScaleThreads * kScaledEach));
+  const Grid grid{{blocks, static_cast<unsigned>(m.rows)}, kScaleThreads};
   const bool in_eights = factors.rows == m.rows && factors.cols == m.cols &&
                          factors.dtype == m.dtype && has_whole_eights(m) &&
                          has_whole_eights(factors);

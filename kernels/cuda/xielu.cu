@@ -6,13 +6,11 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
-
 __device__ float softplus(float x) { return log1pf(expf(x)); }
 
 __global__ void xielu_kernel(const float* numbers, Matrix m) {
   begin_kernel();
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= m.cols) return;
   const float beta = numbers[2];
   const int64_t index = blockIdx.x * m.stride + c;
@@ -26,8 +24,8 @@ __global__ void xielu_kernel(const float* numbers, Matrix m) {
 
 void CudaBackend::xielu(const float* numbers, const Matrix& m) {
   if (m.rows == 0) return;
-  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols, kThreads));
-  queue().launch("applying xIELU", xielu_kernel, {grid, kThreads}, numbers, m);
+  const dim3 grid(static_cast<unsigned>(m.rows), ceil_div(m.cols, kElementThreads));
+  queue().launch("applying xIELU", xielu_kernel, {grid, kElementThreads}, numbers, m);
 }
 
 }  // namespace faststream

@@ -82,7 +82,7 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
     return true;
   }
   if (is_hopper_ && is_ours(x, to) && finished_product_sm90a(x, weight, to, queue)) return true;
-  return float_product(matmul_, scratch_, x, weight, to, queue);
+  return float_product(*matmul_, scratch_, x, weight, to, queue);
 }
 
 bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Destination& to,
@@ -101,7 +101,7 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
       few_rows_product(input, weight, to, gated, scratch_, queue);
       return true;
     case Method::int8:
-      return int8_product(matmul_, scratch_, input, weight, to, gated, queue);
+      return int8_product(*matmul_, scratch_, input, weight, to, gated, queue);
     case Method::cublas:
       if (gated) return is_hopper_ && gated_product_sm90a(x, weight, to, queue);
       return multiply_many_rows(x, weight, to, queue);

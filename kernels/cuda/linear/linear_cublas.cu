@@ -16,14 +16,13 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int64_t kGrain = 16;  // rows: the int8 tensor cores want multiples of 16
 constexpr int64_t kMaxSumRows = 1024;
 
 __global__ void finish_kernel(const float* products, int64_t outputs, Destination to) {
   begin_kernel();
   const int64_t row = blockIdx.x;
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= outputs) return;
   finish_product(to, row, c, products[row * outputs + c]);
 }
@@ -34,7 +33,7 @@ __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const floa
                                   int64_t outputs, Destination to) {
   begin_kernel();
   const int64_t row = blockIdx.x;
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= outputs) return;
   const float row_scale = row_scales[row];
   const auto value_at = [&](int64_t column) {
@@ -51,7 +50,7 @@ __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const floa
 __global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix out) {
   begin_kernel();
   const int64_t row = blockIdx.x;
-  const int64_t c = static_cast<int64_t>(blockIdx.y) * kThreads + threadIdx.x;
+  const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= out.cols) return;
   const int64_t index = row * gate_up.stride + c;
   const float gate = load_element(gate_up.data, gate_up.dtype, index);
@@ -59,9 +58,9 @@ __global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix 
   store_element(out.data, out.dtype, row * out.stride + c, gate_value(activation, gate, up));
 }
 
-// A thread for each element: of row blockIdx.x, column blockIdx.y * kThreads + threadIdx.x.
+// A thread for each element: of row blockIdx.x, column blockIdx.y * kElementThreads + threadIdx.x.
 Grid elements_grid(int64_t rows, int64_t cols) {
-  return {dim3(static_cast<unsigned>(rows), ceil_div(cols, kThreads)), kThreads};
+  return {dim3(static_cast<unsigned>(rows), ceil_div(cols, kElementThreads)), kElementThreads};
 }
 
 }  // namespace

@@ -18,14 +18,13 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = kRowLanes;
-
 // Of many short rows more are on their way where fewer threads have one: 12,288 rows of 1,408 took
 // 35 us by blocks of 512, two thirds of which had nothing.
 constexpr int kShortRowThreads = 128;
 constexpr int64_t kShortRow = 2 * kShortRowThreads * kHeldEach;
-constexpr int64_t kManyRows = 512;
-// Of a few long rows: 8 of 14,336 take 3.3 us, by kThreads 5.1. Beside 128 a layer takes 2 us more.
+constexpr int64_t kManyShortRows = 512;
+// Of a few long rows: 8 of 14,336 take 3.3 us, by kRowLanes 5.1. Beside 128 a layer takes 2 us
+// more.
 constexpr int64_t kFewLongRows = 64;
 constexpr int kLongRowThreads = 1024;
 constexpr int kLongRowTurns = 2;
@@ -125,10 +124,8 @@ __global__ __launch_bounds__(kThreads) void quantize_held_kernel(const T* x, int
 
 // kUsual: an RMS norm.
 template <int kTurns, bool kUsual, typename Out>
-__global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const float* x,
-                                                                          int64_t stride, Norm norm,
-                                                                          int n, bool rotated,
-                                                                          Out* out, float* scales) {
+__global__ __launch_bounds__(kRowLanes) void normalize_and_quantize_kernel(
+    const float* x, int64_t stride, Norm norm, int n, bool rotated, Out* out, float* scales) {
   __shared__ RowParts parts;
   allow_next_kernel();
   HeldRow<float, kTurns> weights;
@@ -138,7 +135,7 @@ __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const 
     weights.load(norm.weight, n);
   }
   wait_for_inputs();
-  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  RowTeam<kRowLanes> team{static_cast<int>(threadIdx.x), 0, parts};
   HeldRow<float, kTurns> row;
   row.load(x + blockIdx.x * stride, n);
   const MeasuredNorm measured = row.measured(n, norm, team);
@@ -157,9 +154,9 @@ __global__ __launch_bounds__(kThreads) void normalize_and_quantize_kernel(const 
 
 // Rows of any length that begin anywhere.
 template <typename T, bool kRotated, typename Out>
-__global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int64_t stride,
-                                                                int64_t n, Out* out,
-                                                                float* scales) {
+__global__ __launch_bounds__(kRowLanes) void quantize_any_kernel(const T* x, int64_t stride,
+                                                                 int64_t n, Out* out,
+                                                                 float* scales) {
   __shared__ RowParts parts;
   begin_kernel();
   x += blockIdx.x * stride;
@@ -169,12 +166,12 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
     return to_float(x[c]);
   };
   RowScale scale = row_scale_of<Out>();
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) scale.see(value(c));
-  RowTeam<kThreads> team{static_cast<int>(threadIdx.x), 0, parts};
+  for (int64_t c = threadIdx.x; c < n; c += kRowLanes) scale.see(value(c));
+  RowTeam<kRowLanes> team{static_cast<int>(threadIdx.x), 0, parts};
   scale.join(team);
   if (threadIdx.x == 0) scales[blockIdx.x] = scale.scale();
   const float inverse = scale.inverse();
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) {
+  for (int64_t c = threadIdx.x; c < n; c += kRowLanes) {
     if constexpr (std::is_same_v<Out, E4m3>) {
       out[coded_place(c)].code = static_cast<uint8_t>(two_codes(value(c) * inverse, 0));
       continue;
@@ -189,12 +186,12 @@ __global__ __launch_bounds__(kThreads) void quantize_any_kernel(const T* x, int6
 }
 
 template <typename T>
-__global__ __launch_bounds__(kThreads) void rotate_kernel(const T* x, int64_t stride, int64_t n,
-                                                          float* to) {
+__global__ __launch_bounds__(kRowLanes) void rotate_kernel(const T* x, int64_t stride, int64_t n,
+                                                           float* to) {
   begin_kernel();
   x += blockIdx.x * stride;
   to += blockIdx.x * n;
-  for (int64_t c = threadIdx.x; c < n; c += kThreads) to[c] = rotated_column(x, n, c);
+  for (int64_t c = threadIdx.x; c < n; c += kRowLanes) to[c] = rotated_column(x, n, c);
 }
 
 // Rows that are longer than those of norms: what the feed-forwards of the largest models are left
@@ -203,13 +200,13 @@ constexpr int kLongTurns = 2 * kMaxHeldTurns;
 
 bool can_hold_long(const Matrix& x) {
   return rows_begin_at_16(x.data, x.stride, x.dtype) && x.cols % kHeldEach == 0 &&
-         x.cols <= kLongTurns * kThreads * kHeldEach;
+         x.cols <= kLongTurns * kRowLanes * kHeldEach;
 }
 
 template <typename Out>
 void launch(const Input& input, bool rotated, Out* out, float* scales, const Queue& queue) {
   const Matrix& x = input.x;
-  Grid grid{static_cast<unsigned>(x.rows), kThreads};
+  Grid grid{static_cast<unsigned>(x.rows), kRowLanes};
   const auto run = [&](auto kernel, auto... arguments) {
     queue.launch("quantizing activations", kernel, grid, arguments..., out, scales);
   };
@@ -234,10 +231,10 @@ void launch(const Input& input, bool rotated, Out* out, float* scales, const Que
                  rotated);
     }
     if (rotates && !can_hold(x) && can_hold_long(x)) {
-      return run(quantize_held_kernel<T, kLongTurns, kThreads, Out>, rows, x.stride, n, rotated);
+      return run(quantize_held_kernel<T, kLongTurns, kRowLanes, Out>, rows, x.stride, n, rotated);
     }
     if (rotates && can_hold(x)) {
-      if (x.rows >= kManyRows && x.cols <= kShortRow) {
+      if (x.rows >= kManyShortRows && x.cols <= kShortRow) {
         grid.threads = kShortRowThreads;
         run(x.cols <= kShortRow / 2 ? quantize_held_kernel<T, 1, kShortRowThreads, Out>
                                     : quantize_held_kernel<T, 2, kShortRowThreads, Out>,
@@ -245,7 +242,7 @@ void launch(const Input& input, bool rotated, Out* out, float* scales, const Que
         return;
       }
       with_held_turns(n, [&]<int kTurns>() {
-        run(quantize_held_kernel<T, kTurns, kThreads, Out>, rows, x.stride, n, rotated);
+        run(quantize_held_kernel<T, kTurns, kRowLanes, Out>, rows, x.stride, n, rotated);
       });
     } else {
       run(rotated ? quantize_any_kernel<T, true, Out> : quantize_any_kernel<T, false, Out>, rows,
@@ -306,8 +303,8 @@ Matrix rows_for(const Matrix& x, const Weight& weight, DeviceBuffer& memory, con
   with_float_type(x.dtype, [&](auto zero) {
     using T = decltype(zero);
     queue.launch("rotating activations", rotate_kernel<T>,
-                 {static_cast<unsigned>(x.rows), kThreads}, static_cast<const T*>(x.data), x.stride,
-                 x.cols, static_cast<float*>(rotated.data));
+                 {static_cast<unsigned>(x.rows), kRowLanes}, static_cast<const T*>(x.data),
+                 x.stride, x.cols, static_cast<float*>(rotated.data));
   });
   return rotated;
 }

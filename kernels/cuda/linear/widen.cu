@@ -11,16 +11,16 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kWidenThreads = 128;
 
 // A block a row, kEach elements a thread at a time. scales: of rows, null for ones.
 template <int kEach, typename Rows, typename T>
-__global__ __launch_bounds__(kThreads) void widen_kernel(Rows rows, const float* scales,
-                                                         int64_t cols, T* widened) {
+__global__ __launch_bounds__(kWidenThreads) void widen_kernel(Rows rows, const float* scales,
+                                                              int64_t cols, T* widened) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const float scale = scales != nullptr ? scales[row] : 1;
-  for (int64_t c = threadIdx.x * kEach; c < cols; c += kThreads * kEach) {
+  for (int64_t c = threadIdx.x * kEach; c < cols; c += kWidenThreads * kEach) {
     float values[kEach];
     rows.template load<kEach>(row, c, values);
     alignas(16) T wide[kEach];
@@ -52,8 +52,8 @@ template <typename Rows, typename T>
 void widen(const Weight& weight, const Queue& queue, const float* scales, T* to) {
   const bool by_eight = weight.cols % 8 == 0;
   queue.launch("widening weights", by_eight ? widen_kernel<8, Rows, T> : widen_kernel<1, Rows, T>,
-               {static_cast<unsigned>(weight.rows), kThreads}, Rows(weight), scales, weight.cols,
-               to);
+               {static_cast<unsigned>(weight.rows), kWidenThreads}, Rows(weight), scales,
+               weight.cols, to);
 }
 
 }  // namespace
