@@ -158,7 +158,7 @@ __global__ __launch_bounds__(kWarps* kWarp) void head_linear_any_kernel(HeadProd
     const int64_t weight_row = static_cast<int64_t>(head) * p.outputs + output;
     float sums[kRows] = {};
     for (int c = lane; c < p.inputs; c += kWarp) {
-      const float w = weights.at(weight_row, c);
+      const float w = element(weights, weight_row, c);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int64_t row = min(first_row + i, p.rows - 1);
