@@ -9,7 +9,7 @@ namespace faststream {
 
 /// For each byte that describes a group what makes its levels, in shared memory: a step, and 128
 /// less the offset four times. Levels and 128 are 1 to 255, so that four are made at once.
-struct Int4Table {
+struct DeviceInt4Table {
   uint2 entries[256];
 
   /// By any threads, for each byte.

@@ -28,7 +28,7 @@ class Int4Widening {
   /// Of kCount instructions from number `first` of the block on, an even number.
   template <int kCount>
   __device__ void widen(Shared& shared, int first, uint32_t (&wide)[kCount][4]) const {
-    const Int4Table& table = int4_table(shared);
+    const DeviceInt4Table& table = int4_table(shared);
     const std::byte* from = codes_ + first;  // a group is an instruction
     using Codes = std::conditional_t<kCount == 2, uint16_t, uint32_t>;
     static_assert(sizeof(Codes) == kCount);

@@ -81,7 +81,7 @@ struct Kind {
 };
 
 /// A stage has a step's weights, and below them its rows of x. Of packed weights, stages of these,
-/// each a block of columns, come first, then those of x, and of int4 Int4Table at last.
+/// each a block of columns, come first, then those of x, and of int4 DeviceInt4Table at last.
 struct Shared {
   std::byte stages[kStagesBytes];
   std::byte results[kGroups][kResultBytes];
@@ -92,8 +92,9 @@ struct Shared {
   uint64_t parts;  ///< sums that the cluster's other block sends are there
 };
 
-__device__ inline Int4Table& int4_table(Shared& shared) {
-  return *reinterpret_cast<Int4Table*>(shared.stages + kStagesBytes - sizeof(Int4Table));
+__device__ inline DeviceInt4Table& int4_table(Shared& shared) {
+  return *reinterpret_cast<DeviceInt4Table*>(shared.stages + kStagesBytes -
+                                             sizeof(DeviceInt4Table));
 }
 
 struct Maps {

@@ -242,7 +242,7 @@ void launch(Arguments a, DType type, const Queue& queue) {
   a.steps = steps_of<K>(product);
   if constexpr (K::kPacked) {
     constexpr int kFewRows = 128;  // beside which weights are what takes the time
-    constexpr int kTableBytes = K::kCoded ? 0 : static_cast<int>(sizeof(Int4Table));
+    constexpr int kTableBytes = K::kCoded ? 0 : static_cast<int>(sizeof(DeviceInt4Table));
     a.n_weight_stages = tiling.rows <= kFewRows ? kMaxPackedStages : 2;
     a.stage_bytes = tiling.rows * kBlockRowBytes;
     const int left = kStagesBytes - kTableBytes - a.n_weight_stages * packed_stage_bytes<K>(a);
