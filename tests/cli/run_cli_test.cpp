@@ -482,6 +482,11 @@ TEST(Run, PrintsPerplexityAsJson) {
   EXPECT_EQ(both.at("perplexity_ratio"), 1);
   EXPECT_EQ(both.at("kl_mean"), 0);
   EXPECT_EQ(both.at("top_token_agrees"), 1);
+
+  std::ofstream(text) << "the";
+  const nlohmann::json of_one = members();
+  ASSERT_EQ(of_one.at("tokens"), 1);
+  EXPECT_TRUE(of_one.at("perplexity_standard_error").is_null()) << "of one token nobody knows it";
 }
 
 TEST(Run, ListsDevicesWithoutAModel) {
