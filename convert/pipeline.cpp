@@ -302,6 +302,10 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
   }
   const std::string kept = options.keep.empty() ? usually_kept(config) : options.keep;
   if (!kept.empty() && kept != kKeepNone) keep_formats(kept, config);
+  if (options.keep_output && !is_float(config.output_format)) {
+    throw UsageError("--keep-output: --keep has the output matrix as " +
+                     std::string(format_name(config.output_format)) + "; leave one of them out");
+  }
   if (is_coded(format)) rotate_integers(config);
   if ((options.imatrix || options.statistics) && calibrated_matrices(config).empty()) {
     throw UsageError(std::string(options.imatrix ? "--imatrix: " : "--calibrate: ") + kOfInt4);

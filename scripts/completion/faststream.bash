@@ -13,6 +13,14 @@ _faststream_files() {
   compopt -o default
 }
 
+# _faststream_takes_named_file PROGRAM OPTION: whether NAME=FILE can be its value.
+_faststream_takes_named_file() {
+  case ${1##*/}:$2 in
+    *:--adapter | *:--speculate | faststream-serve:-m | faststream-serve:--model) ;;
+    *) return 1 ;;
+  esac
+}
+
 # _faststream_options PROGRAM: prints its options.
 _faststream_options() {
   case $1 in
@@ -61,7 +69,10 @@ _faststream_value() {
   case $1 in
     --device) _faststream_words "auto cpu cuda" "$2" ;;
     --kv) _faststream_words "int8 fp8" "$2" ;;
-    --speculate) _faststream_words "auto off lookup mtp draft=" "$2" ;;
+    --speculate)
+      _faststream_words "auto off lookup mtp draft=" "$2"
+      [[ ${COMPREPLY[*]-} != draft= ]] || compopt -o nospace
+      ;;
     --log) _faststream_words "text json none" "$2" ;;
     --early-stopping) _faststream_words "true false never" "$2" ;;
     --format) _faststream_words "json npy" "$2" ;;
@@ -82,15 +93,16 @@ _faststream_value() {
       _faststream_files
       ;;
     -m | --model | -f | --file | --perplexity | --against | --batch | -o | --output | --session | \
-      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --lora | --adapter-for | --check | \
-      --show | --verify | --unix-socket | --tls-cert | --tls-key | --api-key-file)
+      --messages | --tools | --documents | --json-schema | --grammar | --tokenizer | --lora | --eagle | --adapter-for | \
+      --calibrate | --imatrix | --check | --show | --verify | --quality | --unix-socket | --tls-cert | --tls-key | --api-key-file)
       _faststream_files
       ;;
     -p | --prompt | -n | --tokens | --min-tokens | --temp | --top-k | --top-p | --min-p | \
       --repetition-penalty | --presence-penalty | --frequency-penalty | --no-repeat-ngram | \
       --logit-bias | --stop | --regex | --seed | --beams | --length-penalty | --beam-groups | \
       --diversity-penalty | --gpus | --replicas | --pipeline | -t | --threads | -c | --context | --slots | --kv-tokens | --chunk | \
-      --logprobs | --rank | --system | --template-arg | --sequences | --depth | \
+      --logprobs | --rank | --system | --template-arg | --part | --sequences | --depth | --recipe | --keep | --task | \
+      --activation-bits | --source-lang | --target-lang | \
       --generate | --repeat | --requests | --rate | --host | --port | --cors | --http-threads | \
       --max-queue | --request-timeout | --grace | --max-connections | --max-body | --memory | --adapter) ;; # a number or a text
     *) return 1 ;;
@@ -103,12 +115,15 @@ _faststream() {
   COMPREPLY=()
   # Bash splits words at "=" and ":", so --device=cuda:1 is five words.
   if [[ $before == : || $word == : ]]; then return; fi
-  if [[ $word == = ]]; then
-    _faststream_value "$before" ""
-    return
+  local -i at=COMP_CWORD
+  if [[ $word == = ]]; then # nothing is behind it yet
+    word=''
+    at+=1
   fi
-  if [[ $before == = ]]; then
-    _faststream_value "${COMP_WORDS[COMP_CWORD - 2]}" "$word"
+  if [[ ${COMP_WORDS[at - 1]} == = ]]; then
+    if _faststream_value "${COMP_WORDS[at - 2]}" "$word"; then return; fi
+    [[ ${COMP_WORDS[at - 3]} == = ]] && at+=-1
+    _faststream_takes_named_file "$program" "${COMP_WORDS[at - 3]}" && _faststream_files
     return
   fi
   if _faststream_value "$before" "$word"; then return; fi
@@ -142,16 +157,22 @@ _faststream_help() {
 }
 
 # _faststream_print PROGRAM WORD...: prints what the last word could be, a line each: the word, a tab and what the program's
-# help says of it; "(files)" stands for names of files. For other shells.
+# help says of it; "(files)" stands for names of files, behind what is typed before them. For other shells.
 _faststream_print() {
-  local -a words=("$@")
-  local last=${words[-1]} prefix='' word
+  local last=${*: -1} option=${*: -2:1} prefix='' word
   local -A help=()
-  compopt() { echo "(files)"; }
+  compopt() { [[ $2 != default ]] || echo "$prefix(files)"; }
+  COMPREPLY=()
   if [[ $last == --*=* ]]; then
-    prefix=${last%%=*}=
-    COMPREPLY=()
-    _faststream_value "${last%%=*}" "${last#*=}"
+    option=${last%%=*}
+    prefix=$option=
+    last=${last#*=}
+  fi
+  if [[ $last == *=* ]] && _faststream_takes_named_file "$1" "$option"; then
+    prefix+=${last%%=*}=
+    _faststream_files
+  elif [[ -n $prefix ]]; then
+    _faststream_value "$option" "$last"
   else
     COMP_WORDS=("$@")
     COMP_CWORD=$(($# - 1))

@@ -4,15 +4,16 @@
 function __faststream_offer
     set -l words (commandline -opc)
     set -l typed (commandline -ct)
-    set -l program (realpath -- (command -s $words[1]; or echo $words[1]))
-    set -l script (string replace -r '/bin/([^/]*)$' '/share/bash-completion/completions/$1' -- $program)
+    set -l named (command -s $words[1]; or string replace -r -- '^~/' "$HOME/" $words[1])
+    set -l program (realpath -- $named 2>/dev/null)
+    set -l script (string replace -rf '/[^/]*/([^/]*)$' '/share/bash-completion/completions/$1' -- "$program")
+    test -f "$script"; or return
     for line in (bash $script $program $words[2..-1] $typed 2>/dev/null)
-        if test "$line" != "(files)"
+        if string match -q -- '*(files)' $line
+            complete -C "'' $typed" # as Fish completes what it knows nothing of
+        else
             echo $line
-            continue
         end
-        set -l option (string match -r -- '^--[^=]*=' $typed)
-        string replace -r -- '^' "$option" (__fish_complete_path (string replace -r -- '^--[^=]*=' '' $typed))
     end
 end
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "support/error.h"
 
@@ -52,7 +53,8 @@ struct Statistics {
   [[nodiscard]] double mean() const { return sum / static_cast<double>(count); }
   [[nodiscard]] double standard_error() const {
     const auto n = static_cast<double>(count);
-    const double variance = (sum_of_squares - sum * sum / n) / std::max(n - 1, 1.0);
+    if (count < 2) return std::numeric_limits<double>::quiet_NaN();
+    const double variance = (sum_of_squares - sum * sum / n) / (n - 1);
     return std::sqrt(std::max(variance, 0.0) / n);
   }
 };

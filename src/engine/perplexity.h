@@ -25,7 +25,7 @@ struct Divergence {
 
 struct Perplexity {
   double value = 0;           ///< exp of the mean negative log-likelihood of a token
-  double standard_error = 0;  ///< of value
+  double standard_error = 0;  ///< of value; NaN of one token
   int64_t n_tokens = 0;       ///< predicted tokens
   double seconds = 0;         ///< in which the model computed their logits, without the reference
   std::optional<Divergence> divergence;

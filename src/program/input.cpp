@@ -23,7 +23,7 @@ std::string read_all(int fd, const std::string& name) {
   std::string text;
   char buffer[1 << 16];
   for (;;) {
-    const ssize_t n = read_waiting(fd, buffer);
+    const ssize_t n = wait_for_input(fd) ? read_waiting(fd, buffer) : -1;
     check_interrupted();
     if (n < 0) throw Error(name + " cannot be read: " + std::strerror(errno));
     if (n == 0) break;

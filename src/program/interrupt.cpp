@@ -1,5 +1,6 @@
 #include "program/interrupt.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -78,6 +79,17 @@ bool interrupted() { return interrupt_flag || terminate_flag; }
 
 void check_interrupted() {
   if (interrupted()) throw Interrupted();
+}
+
+bool wait_for_input(int fd) {
+  constexpr int kLookMilliseconds = 100;
+  for (;;) {
+    check_interrupted();
+    pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
+    const int n_ready = poll(&ready, 1, kLookMilliseconds);
+    if (n_ready > 0) return true;
+    if (n_ready < 0 && errno != EINTR) return false;
+  }
 }
 
 int interrupt_descriptor() { return event; }

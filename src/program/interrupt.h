@@ -28,6 +28,10 @@ void clear_interrupt();
 bool interrupted();
 /// Throws Interrupted if the flag is set.
 void check_interrupted();
+/// Waits until `fd` can be read, or has ended or failed: false, with errno set, where that cannot
+/// be known. Throws Interrupted if the flag is set, by whichever thread, before or meanwhile: a
+/// read that waits by itself would not see a signal that came just before it.
+bool wait_for_input(int fd);
 /// After survive_interrupts(), a descriptor that can be read (by poll alone) while the flag is set,
 /// so that a wait for something else ends with it.
 int interrupt_descriptor();

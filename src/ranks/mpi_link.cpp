@@ -27,6 +27,8 @@
 #include <numeric>
 #include <optional>
 #include <thread>
+
+#include "ranks/turns.h"
 #endif
 
 namespace faststream {
@@ -172,7 +174,7 @@ class MpiProcesses {
   // Calls work() with MPI to itself.
   template <typename Work>
   auto alone(Work work) {
-    const std::scoped_lock lock(mutex_);
+    const std::scoped_lock lock(turns_);
     return work();
   }
 
@@ -282,7 +284,7 @@ class MpiProcesses {
   std::atomic<bool> failed_ = false;
   MPI_Comm pulses_ = MPI_COMM_NULL;
   MPI_Comm messages_ = MPI_COMM_NULL;
-  std::mutex mutex_;  // of MPI's calls
+  Turns turns_;  // in MPI
   std::vector<std::atomic<bool>> is_gone_;
 
   // The pulse's:

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <system_error>
 
 #include "support/error.h"
 
@@ -15,10 +14,8 @@ namespace faststream {
 namespace {
 
 std::filesystem::path temporary_folder() {
-  std::error_code failed;
-  std::filesystem::path folder = std::filesystem::temp_directory_path(failed);
-  if (failed) throw Error("TMPDIR is no folder, in which temporary files would be");
-  return folder;
+  const char* named = std::getenv("TMPDIR");
+  return named != nullptr && *named != '\0' ? named : "/tmp";
 }
 
 // Where a file system knows no files without names, its name is taken away at once.
@@ -33,10 +30,13 @@ int open_nameless(const std::filesystem::path& folder) {
 
 }  // namespace
 
-NamelessFile::NamelessFile() : OutputFile(temporary_folder()) {
-  fd_ = open_nameless(name());
+NamelessFile::NamelessFile() : NamelessFile(temporary_folder()) {}
+
+NamelessFile::NamelessFile(const std::filesystem::path& folder)
+    : OutputFile(folder.string() + ", the folder of temporary files (TMPDIR)") {
+  fd_ = open_nameless(folder);
   if (fd_ >= 0) return;
-  throw Error(name().string() + ": a temporary file cannot be made in it: " + std::strerror(errno) +
+  throw Error(folder.string() + ": a temporary file cannot be made in it: " + std::strerror(errno) +
               "; name another folder with TMPDIR");
 }
 

@@ -18,6 +18,9 @@ class NamelessFile final : public OutputFile {
   [[nodiscard]] std::filesystem::path path() const;
   /// What is written can be read at once.
   void commit() override {}
+
+ private:
+  explicit NamelessFile(const std::filesystem::path& folder);
 };
 
 }  // namespace faststream

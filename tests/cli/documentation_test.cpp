@@ -164,13 +164,17 @@ std::vector<std::string> run_shell(const std::string& shell, const std::string& 
 
 const std::string kFiles = "(files)";  // stands for Readline's completion of file names
 
+// The beginning of a script that asks the completion for Bash.
+std::string completion_script() {
+  return "set -u\nsource " +
+         quoted((source_folder() / "scripts/completion/faststream.bash").string()) +
+         "\ncompopt() { [[ $2 != default ]] || echo " + quoted(kFiles) +
+         "; }  # Bash's own works only while it completes\n";
+}
+
 // What the completion offers for the last word of a command line; the words as Bash splits them.
 Words completions(const std::vector<std::string>& words) {
-  std::string script = "set -u\nsource " +
-                       quoted((source_folder() / "scripts/completion/faststream.bash").string()) +
-                       "\ncompopt() { echo " + quoted(kFiles) +
-                       "; }  # Bash's own works only while it completes\n"
-                       "COMP_WORDS=(";
+  std::string script = completion_script() + "COMP_WORDS=(";
   for (const std::string& word : words) script += quoted(word) + " ";
   script += ")\nCOMP_CWORD=" + std::to_string(words.size() - 1) + "\nCOMPREPLY=()\n";
   script += "[[ $(complete -p " + words.front() + ") =~ -F\\ ([^ ]+) ]] || exit 1\n";
@@ -312,6 +316,28 @@ TEST(Documentation, CompletionUnderstandsEqualsSignsAndColons) {
   EXPECT_EQ(completions({"faststream-run", "--device", "cuda", ":", ""}), Words{});
   EXPECT_EQ(completions({"faststream-run", "--logit-bias", "29", "=", "-"}), Words{});
   EXPECT_EQ(completions({"faststream-run", "--model", "=", "a"}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-run", "--speculate", "draft", "="}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-run", "--adapter", "=", "x", "=", "a"}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-serve", "-m", "x", "=", "a"}), (Words{kFiles}));
+  EXPECT_EQ(completions({"faststream-run", "="}), Words{});
+}
+
+TEST(Documentation, CompletionOffersNoOptionsWhereAValueIsDue) {
+  const std::regex pattern("^(?:-\\w,)?(--[a-z0-9-]+) ([A-Z]+)(?![a-z])");  // --batch FILE
+  for (const std::string program : kPrograms) {
+    std::string script = completion_script() + "COMP_CWORD=2\n";
+    for (const std::string& heading : help_headings(program)) {
+      std::smatch option;
+      if (!std::regex_search(heading, option, pattern)) continue;
+      const std::string name = option[1];
+      script += "COMP_WORDS=(" + program + " " + name + " '')\n";
+      script += "offered=$(_faststream " + program + "; echo \"${COMPREPLY[*]-}\")\n";
+      script += "[[ $offered != *--help* ]] || echo 'options as values of " + name + "'\n";
+      if (!Words{"FILE", "DIR", "PATH", "MODEL"}.contains(option[2])) continue;
+      script += "[[ $offered == *" + quoted(kFiles) + "* ]] || echo 'no files of " + name + "'\n";
+    }
+    EXPECT_EQ(joined(run_shell("bash", script)), "") << program;
+  }
 }
 
 // Programs and completions as they are installed: those of Fish and Zsh ask that of Bash.
@@ -346,17 +372,33 @@ class InstalledCompletion : public testing::Test {
     return offers("fish --no-config",
                   "source " + quoted(source("faststream.fish")) + "; complete -C " + quoted(line));
   }
-  // Its own functions work only while it completes.
+  // Its own functions work only while it completes. Words are as they are typed.
   [[nodiscard]] Words of_zsh(const std::vector<std::string>& words) const {
     std::string script =
-        "tab=$'\\t'\n_describe() { print -rl -- \"${(@)${(@P)argv[-1]}/:/$tab}\" }\n"
-        "_files() { print '(files)' }\ncompset() { : }\nzmodload zsh/parameter\nwords=(";
+        "tab=$'\\t'\n_describe() {\n"
+        "  local offered='*'; [[ $1 != -o ]] || { offered='-*'; shift }  # all that it offers "
+        "then\n"
+        "  for word in \"${(@P)2}\"; do [[ $word != ${~offered} ]] || print -r -- ${word/:/$tab}; "
+        "done\n"
+        "}\n"
+        "_files() { print -r -- \"$behind(files)\" }\ncompset() { behind=$2 }\nzmodload "
+        "zsh/parameter\n"
+        "words=(";
     for (const std::string& word : words) script += quoted(word) + " ";
     return offers("zsh -f", script + ")\nCURRENT=$#words PREFIX=$words[-1]\n() { source " +
                                 quoted(source("faststream.zsh")) + " }\n");
   }
 
-  const std::filesystem::path root_ = scratch_folder() / "installed";
+  // A script that has no completion where a program's would be; nothing may run it.
+  [[nodiscard]] std::string typed_wrapper() const {
+    const std::filesystem::path path = root_ / "faststream-run";
+    std::ofstream(path) << "echo it runs\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return typed_root_ + "/faststream-run";
+  }
+
+  const std::filesystem::path root_ = scratch_folder() / "installed here";
+  const std::string typed_root_ = (scratch_folder() / "installed\\ here").string();
 };
 
 const std::string kSeedHelp =
@@ -367,31 +409,43 @@ TEST_F(InstalledCompletion, OfFishOffersThatOfBashWithWhatTheHelpSays) {
   EXPECT_EQ(of_fish("faststream-run --seed"), (Words{kSeedHelp}));
   EXPECT_EQ(of_fish("faststream-run -m a.bin --device "), (Words{"auto", "cpu", "cuda"}));
   EXPECT_EQ(of_fish("faststream-bench --device=c"), (Words{"--device=cpu", "--device=cuda"}));
-  std::ofstream(root_ / "a.bin") << "";
-  const std::string folder = root_.string() + "/";
-  EXPECT_EQ(of_fish("faststream-serve -m " + folder + "a"), (Words{folder + "a.bin"}));
-  EXPECT_EQ(of_fish("faststream-serve --model=" + folder + "a"),
-            (Words{"--model=" + folder + "a.bin"}));
-  EXPECT_EQ(of_fish("faststream-convert " + folder + "a"), (Words{folder + "a.bin"}));
+  std::ofstream(root_ / "a'b.bin") << "";
+  const std::string file = (root_ / "a'b.bin").string();
+  for (const std::string& typed : {typed_root_, "\"" + root_.string()}) {
+    EXPECT_EQ(of_fish("faststream-serve -m " + typed + "/a"), (Words{file}));
+    EXPECT_EQ(of_fish("faststream-serve --model=" + typed + "/a"), (Words{"--model=" + file}));
+    EXPECT_EQ(of_fish("faststream-serve -m x=" + typed + "/a"), (Words{"x=" + file}));
+    EXPECT_EQ(of_fish("faststream-convert " + typed + "/a"), (Words{file}));
+  }
+  EXPECT_EQ(of_fish("faststream-convert ~/a"), (Words{"~/a'b.bin"}));
+  EXPECT_EQ(of_fish("~/bin/faststream-run --seed"), (Words{kSeedHelp}));
+  EXPECT_EQ(of_fish("nowhere/faststream-run --seed"), Words{});
+  EXPECT_EQ(of_fish(typed_wrapper() + " --seed"), Words{});
 }
 
 TEST_F(InstalledCompletion, OfZshOffersThatOfBashWithWhatTheHelpSays) {
   if (!has("zsh")) GTEST_SKIP() << "zsh is not installed";
   EXPECT_EQ(of_zsh({"faststream-run", "--seed"}), (Words{kSeedHelp}));
-  EXPECT_EQ(of_zsh({(root_ / "bin/faststream-run").string(), "--seed"}), (Words{kSeedHelp}));
+  EXPECT_EQ(of_zsh({typed_root_ + "/bin/faststream-run", "--seed"}), (Words{kSeedHelp}));
+  EXPECT_EQ(of_zsh({"~/bin/faststream-run", "--seed"}), (Words{kSeedHelp}));
   EXPECT_EQ(of_zsh({"faststream-run", "--device", "c"}), (Words{"cpu\t", "cuda\t"}));
   EXPECT_EQ(of_zsh({"faststream-bench", "--device=c"}),
             (Words{"--device=cpu\t", "--device=cuda\t"}));
-  EXPECT_EQ(of_zsh({"faststream-serve", "--model=a"}), (Words{kFiles}));
+  EXPECT_EQ(of_zsh({"faststream-run", "--speculate", "d"}), (Words{"draft=\t"}));
+  EXPECT_EQ(of_zsh({"faststream-run", "--speculate", "draft=a"}), (Words{"draft=" + kFiles}));
+  EXPECT_EQ(of_zsh({"faststream-serve", "--model=a"}), (Words{"--model=" + kFiles}));
+  EXPECT_EQ(of_zsh({"faststream-serve", "--model=x=a"}), (Words{"--model=x=" + kFiles}));
+  EXPECT_EQ(of_zsh({"faststream-run", "-m", "x=a"}), (Words{kFiles}));
   EXPECT_EQ(of_zsh({"faststream-convert", ""}), (Words{kFiles}));
+  EXPECT_EQ(of_zsh({typed_wrapper(), "--seed"}), Words{});
 }
 
 TEST_F(InstalledCompletion, SaysOfEachOptionWhatTheHelpSays) {
   for (const std::string program : kPrograms) {
     const std::string path = (root_ / "bin" / program).string();
     Words said;
-    for (const std::string& line :
-         run_shell("bash", "bash " + quoted(source("faststream.bash")) + " " + path + " -")) {
+    for (const std::string& line : run_shell(
+             "bash", "bash " + quoted(source("faststream.bash")) + " " + quoted(path) + " -")) {
       const size_t tab = line.find('\t');
       ASSERT_NE(tab, std::string::npos) << line;
       EXPECT_GT(line.size(), tab + 1) << "nothing is said of " << line;

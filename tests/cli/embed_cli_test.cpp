@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -264,7 +265,10 @@ TEST(Embed, LeavesNoFileWhenANumPyFileIsInterrupted) {
       start_program({"faststream-run", "-m", encoder("bert"), "--device", "cpu", "--embed",
                      "--format", "npy", "-o", (folder / "vectors.npy").string()},
                     lines[0], null, null);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));  // it waits for lines
+  ASSERT_EQ(write(lines[1], "the\n", 4), 4);
+  for (int unread = 4; unread > 0; std::this_thread::yield()) {
+    ASSERT_EQ(ioctl(lines[0], FIONREAD, &unread), 0);
+  }
   kill(program, SIGINT);
   EXPECT_EQ(wait_for_program(program), 130);
   for (const int fd : {lines[0], lines[1], null}) close(fd);

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <string>
+#include <thread>
 
 #include "run_program.h"
 #include "stories.h"
@@ -480,6 +482,11 @@ TEST(Run, PrintsPerplexityAsJson) {
   EXPECT_EQ(both.at("perplexity_ratio"), 1);
   EXPECT_EQ(both.at("kl_mean"), 0);
   EXPECT_EQ(both.at("top_token_agrees"), 1);
+
+  std::ofstream(text) << "the";
+  const nlohmann::json of_one = members();
+  ASSERT_EQ(of_one.at("tokens"), 1);
+  EXPECT_TRUE(of_one.at("perplexity_standard_error").is_null()) << "of one token nobody knows it";
 }
 
 TEST(Run, ListsDevicesWithoutAModel) {
@@ -648,6 +655,14 @@ class Child {
     const ssize_t n = read(out_, buffer.data(), buffer.size());
     return {buffer.data(), static_cast<size_t>(std::max<ssize_t>(n, 0))};
   }
+  // As these programs do only for input, or the other end of a FIFO, before they load a model.
+  void wait_until_it_waits() const {
+    const std::string process = "/proc/" + std::to_string(pid_);
+    for (char state = 0; state != 'S' && state != 'Z'; std::this_thread::yield()) {
+      const std::string status = read_file(process + "/stat");
+      state = status.at(status.rfind(')') + 2);
+    }
+  }
   void interrupt() const { kill(pid_, SIGINT); }
   int wait() {
     std::string rest;
@@ -678,7 +693,7 @@ TEST(Run, EndsItsTextCleanlyOnCtrlC) {
 TEST(Run, EndsOnCtrlCWhileItWaitsForThePrompt) {
   REQUIRE_STORIES();
   Child child({"faststream-run", "-m", stories_model(), "--device", "cpu"});
-  usleep(300'000);  // until it reads
+  child.wait_until_it_waits();
   child.interrupt();
   EXPECT_EQ(child.wait(), 130);
   EXPECT_EQ(child.text(), "");
@@ -695,7 +710,7 @@ TEST(Run, EndsOnCtrlCWhileItWaitsForTheOtherEndOfAFifo) {
     std::vector<std::string> args = {"faststream-run", "-m", stories_model(), "--device", "cpu"};
     args.insert(args.end(), more.begin(), more.end());
     Child child(args);
-    usleep(200'000);  // until it opens the FIFO
+    child.wait_until_it_waits();
     child.interrupt();
     EXPECT_EQ(child.wait(), 130) << more.front();
   }

@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kBlockBytes = 256 << 10;
 constexpr uint64_t kMaxSkippedBytes = uint64_t{16} << 30;  // a device may never end a line
-constexpr int kPollMilliseconds = 100;  // Ctrl-C may come to another thread than the waiting one
 
 }  // namespace
 
@@ -65,11 +64,7 @@ bool LineReader::keep(std::string_view piece) {
 // False at the end.
 bool LineReader::fill() {
   for (;;) {
-    check_interrupted();
-    pollfd ready{.fd = fd_, .events = POLLIN, .revents = 0};
-    const int n_ready = poll(&ready, 1, kPollMilliseconds);
-    if (n_ready == 0 || (n_ready < 0 && errno == EINTR)) continue;
-    const ssize_t n = n_ready < 0 ? -1 : read(fd_, block_.data(), block_.size());
+    const ssize_t n = wait_for_input(fd_) ? read(fd_, block_.data(), block_.size()) : -1;
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Error(name_ + " cannot be read: " + std::strerror(errno));
     unread_ = {block_.data(), static_cast<size_t>(n)};

@@ -20,8 +20,10 @@ BatchWindow::BatchWindow(bool ordered, const WindowLimits& limits)
 
 bool BatchWindow::add(BatchItem item) {
   std::unique_lock lock(mutex_);
-  const auto may_go_on = [&] { return closed_ || abandoned_ || has_room(item); };
-  while (!room_.wait_for(lock, kPollInterval, may_go_on)) check_interrupted();
+  while (!closed_ && !abandoned_ && !has_room(item)) {
+    check_interrupted();
+    room_.wait_for(lock, kPollInterval);
+  }
   if (closed_ || abandoned_) return false;
   unfinished_samples_ += item.samples;
   unfinished_memory_ += item.memory;

@@ -323,6 +323,9 @@ TEST_F(Pipeline, ChoosesTypesForInt8) {
   EXPECT_EQ(target.embedding_format, WeightFormat::f16);
   EXPECT_EQ(target.output_format, WeightFormat::f16);
   EXPECT_TRUE(target.output.tied);
+  options_.keep = "output=int4";
+  EXPECT_THROW(target_config(source, options_), UsageError);
+  options_.keep.clear();
   options_.format = WeightFormat::bf16;
   EXPECT_THROW(target_config(source, options_), UsageError);
 }

@@ -1,9 +1,18 @@
 #include "program/interrupt.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
+#include <functional>
+#include <string>
+
+#include "program/input.h"
+#include "program/open_file.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -43,6 +52,35 @@ TEST(Interrupts, StayIgnoredWhereTheyAre) {
     _exit(7);
   };
   EXPECT_EXIT(send(), testing::ExitedWithCode(7), "^$");
+}
+
+// Where they come just before it, as on a busy machine they may.
+TEST(Interrupts, EndAWaitThatHasNotBegun) {
+  const TemporaryFolder folder;
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::function<void()> waits[] = {
+      [] { (void)read_standard_input(); },
+      [&] { (void)open_file(fifo, "fifo", O_RDONLY); },
+      [&] { (void)open_file(fifo, "fifo", O_WRONLY); },
+  };
+  for (const auto& wait : waits) {
+    const auto wait_interrupted = [&wait] {
+      std::array<int, 2> silent{};
+      if (pipe(silent.data()) != 0 || dup2(silent[0], STDIN_FILENO) < 0) _exit(1);
+      std::signal(SIGINT, SIG_DFL);
+      catch_interrupts();
+      std::raise(SIGINT);
+      alarm(20);  // else it would wait for ever
+      try {
+        wait();
+      } catch (const Interrupted&) {
+        _exit(7);
+      }
+      _exit(0);
+    };
+    EXPECT_EXIT(wait_interrupted(), testing::ExitedWithCode(7), "^$");
+  }
 }
 
 }  // namespace

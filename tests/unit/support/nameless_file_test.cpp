@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "support/error.h"
 #include "unit/support/file_helpers.h"
@@ -32,11 +33,16 @@ TEST(NamelessFile, SaysInWhichFolderThereIsNoRoom) {
     file.reserve(uint64_t{1} << 62);
     FAIL() << "there is room for 4 EB";
   } catch (const Error& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with((folder / "").string())) << error.what();
+    const std::string what = error.what();
+    EXPECT_TRUE(what.starts_with((folder / "").string())) << what;
+    EXPECT_NE(what.find("(TMPDIR): the "), std::string::npos) << what;
   }
   variable.reset();
   variable.emplace("TMPDIR", folder / "nowhere");
-  EXPECT_THROW(NamelessFile(), Error);
+  EXPECT_TRUE(error_of([] { NamelessFile(); }).starts_with((folder / "nowhere").string()));
+  variable.reset();
+  variable.emplace("TMPDIR", "");  // as if it were not set
+  EXPECT_EQ(NamelessFile().name().string().substr(0, 5), "/tmp,");
 }
 
 }  // namespace

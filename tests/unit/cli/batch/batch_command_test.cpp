@@ -9,6 +9,7 @@
 
 #include "program/interrupt.h"
 #include "unit/engine/engine_model.h"
+#include "unit/program/caught_interrupts.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream::cli {
@@ -24,7 +25,7 @@ TEST(BatchCommand, EndsAsInterruptedInTheMidstOfATextsTokenization) {
     BatchOptions options;
     options.input = folder / "lines.txt";
     options.strict = strict;
-    catch_interrupts();
+    const CaughtInterrupts caught;
     std::atomic<bool> raised = false;  // once: a second signal is deadly
     bool loaded = false;               // which may ask, too
     EngineOptions engine = {.device = "cpu", .threads = 1};
@@ -47,7 +48,6 @@ TEST(BatchCommand, EndsAsInterruptedInTheMidstOfATextsTokenization) {
                  Interrupted);
     testing::internal::GetCapturedStdout();
     const std::string told = testing::internal::GetCapturedStderr();
-    clear_interrupt();
     EXPECT_TRUE(raised) << "the text was tokenized without a look";
     EXPECT_TRUE(told.starts_with("batch interrupted: ")) << told;
   }

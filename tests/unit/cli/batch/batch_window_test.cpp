@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <csignal>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "cli/batch/batch_memory.h"
 #include "cli/batch/batch_progress.h"
+#include "unit/program/caught_interrupts.h"
 
 namespace faststream::cli {
 namespace {
@@ -126,19 +129,22 @@ TEST(BatchWindow, LetsAsManyLinesInAsThereIsRoomFor) {
   reader.join();
 }
 
+// Whether the window takes the line at once: where signals end what waits.
+bool takes_at_once(BatchWindow& window, BatchItem line) {
+  const CaughtInterrupts caught;
+  std::raise(SIGINT);
+  try {
+    return window.add(std::move(line));
+  } catch (const Interrupted&) {
+    return false;
+  }
+}
+
 // Adds lines of so many samples and bytes until one has to wait; the number that came in.
 uint64_t add_until_full(BatchWindow& window, size_t memory, size_t samples) {
-  std::atomic<uint64_t> added = 0;
-  std::thread reader([&] {
-    for (uint64_t line = 1; window.add(item(line, memory, samples)); ++line) added = line;
-  });
-  for (uint64_t before = -1; before != added;) {
-    before = added;
-    std::this_thread::sleep_for(20ms);
-  }
-  window.close();
-  reader.join();
-  return added;
+  uint64_t line = 1;
+  while (takes_at_once(window, item(line, memory, samples))) ++line;
+  return line - 1;
 }
 
 TEST(BatchWindow, KeepsSlotsBusyThoughResultsMayBeLarge) {
@@ -159,12 +165,7 @@ TEST(BatchWindow, CountsAFinishedLineAsLargeAsItsResultIs) {
     result.outputs.resize(1);
     result.outputs[0].text.assign(static_cast<size_t>(text_bytes), 'x');
     window.finish(2, std::move(result));
-    std::atomic<bool> added = false;
-    std::thread reader([&] { added = window.add(item(3, 1000)); });
-    std::this_thread::sleep_for(20ms);
-    EXPECT_EQ(added, expected);
-    window.close();
-    reader.join();
+    EXPECT_EQ(takes_at_once(window, item(3, 1000)), expected);
   }
 }
 
