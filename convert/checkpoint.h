@@ -26,8 +26,9 @@ struct PackedNumbers {
   int word_bits = 32;  ///< 8 or 32
   /// Words hold as many as fit, or follow each other like one word.
   bool across_words = false;
-  /// A word's numbers are neighbours in a line; or of neighbouring lines, at the same place.
-  enum class Along { line, lines };
+  /// A word's numbers are neighbours in a line; or of lines, at the same place: of neighbouring
+  /// ones, or of those that are as far apart as there are lines of words.
+  enum class Along { line, lines, distant_lines };
   Along along = Along::line;
   /// Bits from the beginning of a line, or of a line of words, to that of the next: whole words, or
   /// along a line at least whole numbers where none is across words.
@@ -87,6 +88,9 @@ struct SourceTensor {
   std::shared_ptr<const PackedNumbers> packed = nullptr;
   /// What makes values of the numbers; null: they are the values.
   std::shared_ptr<const BlockScaling> scaling = nullptr;
+  /// If above 0, values are what BitNet (arXiv:2402.17764) makes of the floats x that lie there:
+  /// round(x · ternary), within -1 to 1, over ternary.
+  float ternary = 0;
   /// What its values become, in place of all that is said here but the shape; null: they stay.
   std::shared_ptr<const LowRankUpdate> update = nullptr;
 

@@ -115,6 +115,7 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
   if (attention.output_gate) text << ", gated";
+  if (attention.sums_norm) text << ", " << name_of(attention.sums_norm) << " of sums";
   return {"  attention", text.str()};
 }
 
@@ -197,6 +198,7 @@ std::string feed_forward(const FeedForwardConfig& ffn) {
        << (ffn.xielu ? "xIELU" : name_of(ffn.activation));
   if (ffn.cutoff) text << ", gates above " << *ffn.cutoff << " standard deviations";
   if (ffn.bias) text << ", biases";
+  if (ffn.middle_norm) text << ", " << name_of(ffn.middle_norm) << " of its middle";
   return text.str();
 }
 

@@ -267,14 +267,15 @@ ModelConfig target_config(const SourceModel& source, const ConvertOptions& optio
 
 ModelConfig target_config(const ModelConfig& source, const ConvertOptions& options) {
   const WeightFormat format = options.format.value_or(source.weight_format);
-  if (options.keep_output && !is_integer(format)) {
+  const bool to_integers = options.format && is_integer(format);
+  if (options.keep_output && !to_integers) {
     throw UsageError("--keep-output: has a meaning only with --dtype int8 and int4");
   }
   if (!options.keep.empty() && is_float(format)) {
     throw UsageError(
         "--keep: has a meaning only where weights are quantized, as with --dtype int8");
   }
-  if (options.activation_bits && !is_integer(format)) {
+  if (options.activation_bits && !to_integers) {
     throw UsageError("--activation-bits: has a meaning only with --dtype int8 and int4");
   }
   ModelConfig config = source;
@@ -300,7 +301,8 @@ ModelConfig target_config(const ModelConfig& source, const ConvertOptions& optio
     config.output.tied = source.output.tied && options.keep_output;
     set_activation_bits(config, options.activation_bits.value_or(8));
   }
-  const std::string kept = options.keep.empty() ? usually_kept(config) : options.keep;
+  const std::string kept =
+      options.keep.empty() && to_integers ? usually_kept(config) : options.keep;
   if (!kept.empty() && kept != kKeepNone) keep_formats(kept, config);
   if (options.keep_output && !is_float(config.output_format)) {
     throw UsageError("--keep-output: --keep has the output matrix as " +

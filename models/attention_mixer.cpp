@@ -75,6 +75,8 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
     const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
     pass.backend.scale(gates, Activation::sigmoid, sums);
   }
+  const SharedNorm norm{sums, attention.sums_norm, config.sums_norm_share};
+  renormalize(pass.backend, {&norm, 1});
   return {pass, {.x = sums}, attention.out};
 }
 

@@ -482,6 +482,10 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
       check.fail("its rope rotates more than head_dim elements");
     }
   }
+  check.norm("sums_norm", attention.sums_norm);
+  if (attention.sums_norm && layer.cross_attention) {
+    check.fail("sums_norm is of layers without cross attention");
+  }
   if (!attention.slopes.empty() &&
       static_cast<int64_t>(attention.slopes.size()) != attention.n_heads) {
     check.fail("there must be as many slopes as heads");
@@ -655,6 +659,7 @@ void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Ch
   if (ffn.xielu && (ffn.gated || ffn.activation != Activation::none)) {
     check.fail("xielu is in the place of another activation, and without gates");
   }
+  check.norm("middle_norm", ffn.middle_norm);
   if (!ffn.cutoff) return;
   check.number("cutoff", *ffn.cutoff, -kLargest, kLargest);
   if (!ffn.gated || ffn.activation == Activation::swiglu_clamped) {
@@ -670,6 +675,9 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   check_feed_forward("the size of experts", experts.each, check);
   if (experts.each.xielu || experts.shared.xielu) check.fail("experts have no xielu");
   if (experts.each.cutoff) check.fail("experts have no cutoff");
+  if (experts.each.middle_norm || experts.shared.middle_norm) {
+    check.fail("experts have no middle_norm");
+  }
   check.count("groups", experts.router.groups, experts.scored());
   check.count("groups_used", experts.router.groups_used, experts.router.groups);
   if (experts.scored() % experts.router.groups != 0 ||
@@ -711,8 +719,8 @@ void check_aside(const AsideConfig& aside, const LayerConfig& layer, const Model
   check_feed_forward("the size of its feed-forward", aside.ffn, check);
   if (attention.qkv_bias || attention.out_bias || attention.qk_norm != QkNorm::none ||
       attention.sinks || attention.relative_bias || attention.relative_scores || attention.kv_of ||
-      attention.output_gate || attention.bidirectional || aside.ffn.xielu || layer.parallel ||
-      layer.cross_attention) {
+      attention.output_gate || attention.bidirectional || attention.sums_norm || aside.ffn.xielu ||
+      aside.ffn.middle_norm || layer.parallel || layer.cross_attention) {
     check.fail("a block beside the stream has plain attention and a plain feed-forward");
   }
 }

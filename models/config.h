@@ -136,9 +136,11 @@ struct AttentionConfig {
   std::optional<int64_t> kv_of;
   /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
   bool output_gate = false;
-  // Of a rank's share (models/shares.h): of what QkNorm::whole is.
+  NormConfig sums_norm = {};  ///< of all heads' sums of values together, before the last product
+  // Of a rank's share (models/shares.h): of what QkNorm::whole and sums_norm are.
   NormShare q_norm_share = {};
   NormShare k_norm_share = {};
+  NormShare sums_norm_share = {};
 
   [[nodiscard]] int64_t v_head_dim() const { return value_head_dim.value_or(head_dim); }
   // Elements of a token's queries, keys, values, what the layer makes of these, and sums of values.
@@ -340,7 +342,9 @@ struct FeedForwardConfig {
   bool xielu = false;  ///< in its place, without gates: xIELU, with numbers of each layer's own
   /// Of gates, before their activation, the largest are kept: see Backend::keep_largest().
   std::optional<float> cutoff = {};
-  bool bias = false;  ///< of all its products
+  bool bias = false;                 ///< of all its products
+  NormConfig middle_norm = {};       ///< of what the last product reads
+  NormShare middle_norm_share = {};  ///< of a rank's share (models/shares.h): of what that is
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }

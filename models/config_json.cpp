@@ -111,6 +111,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("relative_scores", &AttentionConfig::relative_scores);
   visit("kv_of", &AttentionConfig::kv_of);
   visit("output_gate", &AttentionConfig::output_gate);
+  visit("sums_norm", &AttentionConfig::sums_norm);
 }
 
 template <typename Visit>
@@ -215,6 +216,7 @@ void members(Visit visit, const FeedForwardConfig* /*of*/) {
   visit("xielu", &FeedForwardConfig::xielu);
   visit("cutoff", &FeedForwardConfig::cutoff);
   visit("bias", &FeedForwardConfig::bias);
+  visit("middle_norm", &FeedForwardConfig::middle_norm);
 }
 
 template <typename Visit>

@@ -96,6 +96,7 @@ class Finder {
     } else {
       weights.ffn = feed_forward(ffn_tensors(layer.ffn));
       weights.ffn.xielu = vector(id(ffn_xielu));
+      weights.ffn.middle_norm = norm(ffn_middle_norm, layer.ffn.middle_norm);
     }
     weights.input = {.scale = vector(id(input_scale)),
                      .gate = linear(input_gate),
@@ -155,6 +156,7 @@ class Finder {
                              .distances = vector(id(attention_distances)),
                              .relative_keys = linear(attention_relative_keys),
                              .relative_queries = linear(attention_relative_queries),
+                             .sums_norm = norm(attention_sums_norm, attention.sums_norm),
                              .out = linear(attention_out),
                              .kv_layer = kv_layer(attention.kv_of.value_or(n_))};
     if (attention.qk_norm == QkNorm::whole) {

@@ -33,6 +33,7 @@ struct FeedForwardWeights {
   Linear up;  ///< or gate and up
   Linear down;
   const float* xielu = nullptr;  ///< see Backend::xielu(); null: another activation
+  Norm middle_norm = {};
 };
 
 struct BranchNormWeights {
@@ -52,6 +53,7 @@ struct AttentionWeights {
   Linear relative_keys = {};         ///< of relative scores; absent where queries have none
   Linear relative_queries = {};      ///< likewise keys
   RelativeScores relative = {};      ///< without products
+  Norm sums_norm = {};
   Linear out;
   size_t kv_layer = 0;  ///< which of a step's KvLayers it has; see kv_layers()
 };

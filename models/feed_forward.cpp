@@ -166,7 +166,10 @@ void feed_forward(const Pass& pass, const LayerConfig& layer, const LayerWeights
 
 void feed_forward(const Pass& pass, const FeedForwardConfig& ffn, const FeedForwardWeights& weights,
                   Input& input, OutputMode output, const Matrix& out) {
-  narrow(pass, weights, widened(pass, ffn, weights, input), output, out);
+  const Matrix middle = widened(pass, ffn, weights, input);
+  const SharedNorm norm{middle, weights.middle_norm, ffn.middle_norm_share};
+  renormalize(pass.backend, {&norm, 1});
+  narrow(pass, weights, middle, output, out);
 }
 
 }  // namespace faststream

@@ -30,6 +30,10 @@ class Cutter {
       attention.k_norm_share = {
           .columns = attention.k_dim(), .group = 1, .groups = 2, .counts = heads->is_first};
     }
+    if (attention.sums_norm) {
+      if (!can_share(attention.sums_norm)) return false;
+      attention.sums_norm_share = {.columns = attention.sums_dim()};
+    }
     if (!attention.slopes.empty()) {
       const auto first = attention.slopes.begin() + queries.first;
       attention.slopes = std::vector<float>(first, first + queries.count);
@@ -95,6 +99,10 @@ class Cutter {
     if (ffn.cutoff) return false;  // which depends on all gates
     const SplitRule::Part part = middle_part(config_, ffn);
     if (part.extent < part.unit * rank_.count) return false;
+    if (ffn.middle_norm) {
+      if (!can_share(ffn.middle_norm)) return false;
+      ffn.middle_norm_share = {.columns = ffn.size};
+    }
     ffn.size = faststream::share_of(part, rank_).count;
     return true;
   }

@@ -90,6 +90,8 @@ std::string_view kind_name(TensorKind kind) {
       return "latent_v";
     case TensorKind::latent_gate:
       return "latent_gate";
+    case TensorKind::attention_sums_norm:
+      return "attention_sums_norm";
     case TensorKind::attention_out:
       return "attention_out";
     case TensorKind::recurrent_in:
@@ -144,6 +146,8 @@ std::string_view kind_name(TensorKind kind) {
       return "ffn_up";
     case TensorKind::ffn_xielu:
       return "ffn_xielu";
+    case TensorKind::ffn_middle_norm:
+      return "ffn_middle_norm";
     case TensorKind::ffn_down:
       return "ffn_down";
     case TensorKind::router_norm:
@@ -289,9 +293,9 @@ HeadUnits units_of(int64_t n_key_heads, int64_t n_heads, int64_t dim, int64_t co
   return {.key_heads = key_heads, .heads = key_heads * served, .fine = key_heads == 1 ? heads : 0};
 }
 
-// Sums of rotated values are rotated; the factors of gates are not.
+// Sums of rotated values are rotated; the factors of gates, and a norm's, are not.
 bool rotates_values(const ModelConfig& config, const AttentionConfig& attention) {
-  return config.values_rotated && !attention.output_gate;
+  return config.values_rotated && !attention.output_gate && !attention.sums_norm;
 }
 
 // Collects the tensors of a description in file order.
@@ -475,6 +479,8 @@ class Planner {
            .split = columns});
     }
     relative_scores(attention, units);
+    norm(TensorKind::attention_sums_norm, attention.sums_norm, attention.sums_dim(),
+         of_heads({sums(units, attention)}));
     matrix(TensorKind::attention_out, config_.weight_format, config_.hidden, attention.sums_dim(),
            attention.out_bias, sums_of_values(attention));
   }
@@ -725,6 +731,8 @@ class Planner {
             .gated = ffn.gated,
             .cuts_gates = ffn.cutoff.has_value(),
             .activation = ffn.activation});
+    norm(TensorKind::ffn_middle_norm, ffn.middle_norm, ffn.size,
+         {.by = SplitBy::output, .parts = {{middle}}});
     matrix(tensors.down, config_.weight_format, down_rows, ffn.size, ffn.bias,
            {.readers = readers, .split = of_down, .experts = experts});
   }

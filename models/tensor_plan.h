@@ -59,6 +59,7 @@ enum class TensorKind : uint8_t {
   latent_k,
   latent_v,
   latent_gate,
+  attention_sums_norm,
   attention_out,
   recurrent_in,
   recurrent_gates,
@@ -85,6 +86,7 @@ enum class TensorKind : uint8_t {
   ffn_norm,
   ffn_gate_up,
   ffn_up,
+  ffn_middle_norm,
   ffn_down,
   ffn_xielu,
   router_norm,
@@ -357,6 +359,7 @@ struct TensorPlan {
 ///   layers.N.latent_k                 [n_heads · kv_rank, nope_dim]   each head's own
 ///   layers.N.latent_v                 [n_heads · value_head_dim, kv_rank]   likewise
 ///   layers.N.latent_gate              [n_heads, hidden]
+///   layers.N.attention_sums_norm      [sums_dim]
 ///   layers.N.attention_out            [hidden, sums_dim]
 ///   layers.N.recurrent_in             [in, hidden]          see RecurrentShape and its mixer
 ///   layers.N.recurrent_gates          [gates, hidden]       of steps, then of strengths, latents
@@ -390,6 +393,7 @@ struct TensorPlan {
 ///   layers.N.ffn_norm                 [hidden]              before
 ///   layers.N.ffn_gate_up              [2 size, hidden]      gate rows, then up; or
 ///   layers.N.ffn_up                   [size, hidden]
+///   layers.N.ffn_middle_norm          [size]
 ///   layers.N.ffn_down                 [hidden, size]
 ///   layers.N.ffn_xielu                [3]                   see Backend::xielu()
 ///   layers.N.router_norm              [hidden]

@@ -105,6 +105,8 @@ class PartsMaker {
         return latent_values();
       case latent_gate:
         return {product(m.latent_gate, latent().n_heads, hidden)};
+      case attention_sums_norm:
+        return {norm(in_layer(m.attention_sums_norm), attention().sums_dim())};
       case attention_out:
         return {branch_end(product(m.attention_out, hidden, sums_dim()))};
       case recurrent_in:
@@ -165,6 +167,8 @@ class PartsMaker {
         return {{.source = in_layer(m.xielu + ".alpha_p"), .shape = {1}},
                 {.source = in_layer(m.xielu + ".alpha_n"), .shape = {1}},
                 {.source = in_layer(m.xielu + ".beta"), .shape = {}}};
+      case ffn_middle_norm:
+        return {norm(in_layer(m.ffn_middle_norm), layer_.ffn.size)};
       case ffn_down:
         return {branch_end(product(m.down, hidden, layer_.ffn.size))};
       case router_norm:

@@ -96,6 +96,7 @@ struct Modules {
   std::string latent_k = {};
   std::string latent_v = {};
   std::string latent_gate = "self_attn.g_proj";
+  std::string attention_sums_norm = {};
   std::string attention_out = "self_attn.o_proj";
   /// Of mixers that keep a state: the rows of their first products, in the order of the tensors.
   std::vector<RecurrentRows> recurrent_in = {};
@@ -132,6 +133,7 @@ struct Modules {
   std::vector<std::string> gate_up = {"mlp.gate_proj", "mlp.up_proj"};
   bool up_first = false;     ///< one that holds both has up's rows before the gate's
   bool gate_up_bias = true;  ///< where the feed-forward has biases; false: theirs are 0
+  std::string ffn_middle_norm = {};
   std::string down = "mlp.down_proj";
   std::string xielu = "mlp.act_fn";
   std::string router_norm = {};  ///< a tensor's name

@@ -66,6 +66,12 @@ bool has_values(const SourceTensor& tensor, std::span<const float> values) {
   return tensor.packed && std::ranges::equal(tensor.packed->values, values);
 }
 
+// Whether it is BitNet's, whose products quantize what they multiply by token as those of int4 do.
+bool is_ternary(const SourceTensor& tensor) {
+  return tensor.ternary > 0 || (has_values(tensor, kTernaryValues) && tensor.scaling &&
+                                tensor.scaling->columns >= tensor.columns());
+}
+
 std::optional<WeightFormat> format_of_integers(const Checkpoint& checkpoint,
                                                const SourceTensor& tensor) {
   using enum WeightFormat;
@@ -99,7 +105,8 @@ Held held_of(const SourceModel& source, const TensorPlan& plan,
     const SourceTensor& tensor = source.weights.require(part.source, part.shape);
     const auto [at, is_new] = of_tensors.try_emplace(part.source);
     if (is_new) at->second = held_format(source.weights, tensor);
-    const bool is_quantized = tensor.scaling || tensor.format->block_elements > 1;
+    const bool is_quantized =
+        tensor.scaling || tensor.ternary > 0 || tensor.format->block_elements > 1;
     held.quantized = held.quantized || (is_quantized && !tensor.update);
     possible = possible && is_rows_alone(part, width) && tensor.columns() == width;
     if (!first && held.format != at->second) possible = false;
@@ -138,6 +145,7 @@ void set_rules(ModelConfig& config, WeightFormat most, const FormatsOfKinds& kin
 std::optional<WeightFormat> held_format(const Checkpoint& checkpoint, const SourceTensor& tensor) {
   using enum WeightFormat;
   if (tensor.update) return std::nullopt;
+  if (is_ternary(tensor)) return int4;
   if (!tensor.scaling) {
     if (tensor.packed != nullptr) return std::nullopt;
     if (tensor.format->name == "Q4_0") return int4_g32;

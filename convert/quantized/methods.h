@@ -18,6 +18,10 @@ void join_gptq(const JsonView& quantization, Checkpoint& checkpoint);
 /// AWQ (arXiv:2306.00978) as AutoAWQ stores it, for its kernels gemm and gemv.
 void join_awq(const JsonView& quantization, Checkpoint& checkpoint);
 
+/// BitNet (arXiv:2402.17764), weights of three values: X.weight, four of them a byte, and
+/// X.weight_scale, or floats that become such whenever the model runs.
+void join_bitnet(const JsonView& quantization, Checkpoint& checkpoint);
+
 /// bitsandbytes: NF4 and FP4 (arXiv:2305.14314) and LLM.int8() (arXiv:2208.07339).
 void join_bitsandbytes(const JsonView& quantization, Checkpoint& checkpoint);
 

@@ -1,6 +1,7 @@
 // The tensors that a quantized module has in place of its weights.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -13,6 +14,9 @@
 #include "convert/checkpoint.h"
 
 namespace faststream::convert {
+
+/// BitNet's two bits: the last one is not used.
+inline constexpr std::array<float, 4> kTernaryValues = {-1, 0, 1, 2};
 
 /// What stands before `ending` in the names of tensors that end so.
 std::vector<std::string> names_before(const Checkpoint& checkpoint, std::string_view ending);

@@ -23,6 +23,7 @@ struct Method {
 constexpr auto kMethods = std::to_array<Method>({
     {"gptq", join_gptq},
     {"awq", join_awq},
+    {"bitnet", join_bitnet},
     {"bitsandbytes", join_bitsandbytes},
     {"fp8", join_fp8},
     {"fbgemm_fp8", join_fp8},

@@ -27,7 +27,8 @@ QuantizedRow quantize_row(std::span<const float> row, std::span<int8_t> out);
 
 class InputMetric;
 
-/// INT4. Where nothing is known of what the row is multiplied with (a null metric), each group has
+/// INT4. A row of multiples of one number, from -4 to 11 times, comes back exactly. Else, where
+/// nothing is known of what the row is multiplied with (a null metric), each group has
 /// of the levels that it can have (Int4Levels) those of the least squared error among some that
 /// hold its range or most of it, beside the best of some scales. Else what the product loses is as
 /// little as some searches find (convert/weights/input_metric.h). The values are finite; `out` and

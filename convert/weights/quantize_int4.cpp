@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -244,6 +245,27 @@ void fit_levels(const InputMetric& metric, std::span<const float> row, Quantized
   }
 }
 
+// A row whose weights are so few multiples of one number that all groups have them as their levels,
+// a step of 1 apart.
+std::optional<QuantizedInt4> exact_levels(std::span<const float> row) {
+  constexpr std::byte kCode{1};
+  const Int4Levels levels(kCode);
+  float scale = std::numeric_limits<float>::infinity();
+  for (const float weight : row) {
+    if (weight != 0) scale = std::min(scale, std::abs(weight));
+  }
+  if (!std::isnormal(scale)) return std::nullopt;
+  QuantizedGroup zeros{.code = kCode};
+  zeros.q.fill(static_cast<float>(levels.offset));
+  QuantizedInt4 result{.scale = scale, .groups = std::vector(groups_of(row), zeros)};
+  for (size_t i = 0; i < row.size(); ++i) {
+    const float q = q_of(row[i] / scale, levels);
+    if (static_cast<float>(levels[static_cast<int32_t>(q)]) * scale != row[i]) return std::nullopt;
+    result.groups[i / kInt4Columns].q[i % kInt4Columns] = q;
+  }
+  return result;
+}
+
 QuantizedInt4 quantize_by(const InputMetric& metric, std::span<const float> row, float widest) {
   QuantizedInt4 quantized =
       best_of_scales(widest, [&](float scale) { return round_in_order(metric, row, scale); });
@@ -257,7 +279,9 @@ RowError quantize_row_int4(std::span<const float> row, const InputMetric* metric
                            std::byte* scales) {
   QuantizedInt4 quantized{.groups = std::vector<QuantizedGroup>(groups_of(row))};
   const float widest = int4_scale(row);
-  if (widest > 0 && std::isfinite(1 / (kLeastScale * widest))) {
+  if (auto exact = exact_levels(row)) {
+    quantized = *std::move(exact);
+  } else if (widest > 0 && std::isfinite(1 / (kLeastScale * widest))) {
     quantized = metric != nullptr ? quantize_by(*metric, row, widest) : quantize_apart(row, widest);
   }
   std::memset(out, 0,
@@ -270,8 +294,8 @@ RowError quantize_row_int4(std::span<const float> row, const InputMetric* metric
     const Int4Levels levels(group.code);
     const std::span<const float> weights = group_of(row, n);
     for (size_t i = 0; i < weights.size(); ++i) {
-      const double level = levels[static_cast<int32_t>(group.q[i])];
-      const double difference = double{weights[i]} - double{quantized.scale} * level;
+      const auto level = static_cast<float>(levels[static_cast<int32_t>(group.q[i])]);
+      const double difference = double{weights[i]} - double{quantized.scale * level};
       result.squared_error += difference * difference;
       result.squared_norm += double{weights[i]} * double{weights[i]};
     }

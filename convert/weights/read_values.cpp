@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "convert/weights/elements.h"
@@ -153,14 +154,40 @@ void read_along_lines(const Checkpoint& checkpoint, const SourceTensor& tensor, 
   }
 }
 
+void read_along_distant_lines(const Checkpoint& checkpoint, const SourceTensor& tensor,
+                              const Lines& lines, float* out, Raw& raw) {
+  const PackedNumbers& packed = *tensor.packed;
+  const Unit unit(packed);
+  const int64_t pitch = packed.pitch / packed.word_bits;
+  const int64_t n_lines =
+      tensor.elements() / (tensor.transposed ? tensor.matrix_rows() : tensor.columns());
+  const int64_t apart = n_lines / unit.numbers();
+  std::vector<uint32_t> words(static_cast<size_t>(lines.count));
+  for (int64_t line = lines.first; line < lines.first + lines.n; ++line, out += lines.count) {
+    read_words(checkpoint, tensor, line % apart * pitch + lines.begin, lines.count, raw,
+               words.data());
+    for (int64_t i = 0; i < lines.count; ++i) {
+      out[i] = unit.value(line / apart, &words[static_cast<size_t>(i)], 1, packed.word_bits);
+    }
+  }
+}
+
+void read_packed_lines(const Checkpoint& checkpoint, const SourceTensor& tensor, const Lines& lines,
+                       float* out, Raw& raw) {
+  switch (tensor.packed->along) {
+    case PackedNumbers::Along::line:
+      return read_along_line(checkpoint, tensor, lines, out, raw);
+    case PackedNumbers::Along::lines:
+      return read_along_lines(checkpoint, tensor, lines, out, raw);
+    case PackedNumbers::Along::distant_lines:
+      return read_along_distant_lines(checkpoint, tensor, lines, out, raw);
+  }
+}
+
 // `length`: numbers of a line.
 void read_lines(const Checkpoint& checkpoint, const SourceTensor& tensor, int64_t length,
                 const Lines& lines, float* out, Raw& raw) {
-  if (tensor.packed) {
-    const bool along_line = tensor.packed->along == PackedNumbers::Along::line;
-    (along_line ? read_along_line : read_along_lines)(checkpoint, tensor, lines, out, raw);
-    return;
-  }
+  if (tensor.packed) return read_packed_lines(checkpoint, tensor, lines, out, raw);
   if (tensor.step > 1) {
     std::vector<float> elements(static_cast<size_t>((lines.count - 1) * tensor.step + 1));
     for (int64_t line = lines.first; line < lines.first + lines.n; ++line) {
@@ -202,6 +229,12 @@ void read_numbers(const Checkpoint& checkpoint, const SourceTensor& tensor,
       for (int64_t i = 0; i < n; ++i) to[i] = tile[static_cast<size_t>(i * block.rows + row)];
     }
     column += n;
+  }
+}
+
+void round_to_ternary(float factor, std::span<float> values) {
+  for (float& value : values) {
+    value = std::rint(std::clamp(value * factor, -1.0F, 1.0F)) / factor;
   }
 }
 
@@ -269,6 +302,7 @@ void read_block(const Checkpoint& checkpoint, const SourceTensor& tensor, const 
   if (out.empty()) return;
   if (tensor.update) return read_updated_block(checkpoint, tensor, block, out, raw);
   read_numbers(checkpoint, tensor, block, out, raw);
+  if (tensor.ternary > 0) round_to_ternary(tensor.ternary, out);
   if (!tensor.scaling) return;
   if (tensor.scaling->rows > 0) {
     return scale(checkpoint, *tensor.scaling, tensor.matrix_rows(), block, out, raw);

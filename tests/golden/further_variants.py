@@ -200,4 +200,6 @@ VARIANTS = [
     Variant("modernbert_decoder_released", "without biases, config.json as released", "modernbert-decoder",
             {"num_hidden_layers": 4, "local_attention": 49, "classifier_activation": "silu", "decoder_bias": False,
              "tie_word_embeddings": False}, style=style_modernbert),
+    Variant("bitnet", "norms of what the last products read, squared ReLU, biases of attention",
+            config={"attention_bias": True}),
 ]

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Makes the golden checkpoints that are quantized already, and those in PyTorch's own formats.
 
-    python3 tests/golden/make_checkpoints.py            (writes into checkpoints/ beside itself)
+    python3 tests/golden/make_checkpoints.py [NAME...]    (writes into checkpoints/ beside itself)
 
-Needs torch, numpy, safetensors, compressed-tensors, bitsandbytes and xxhash; the versions used are in
-checkpoints/manifest.json. The results are committed, so only a change of this file needs Python. Each variant
+Needs torch, numpy, safetensors, transformers, compressed-tensors, bitsandbytes and xxhash; the versions used
+are in checkpoints/manifest.json. The results are committed, so only a change of this file needs Python. Each variant
 is a small random Llama or Qwen 2 of one layer:
 
     config.json, and weights    a checkpoint as a user would have it, but for a tokenizer
@@ -13,7 +13,7 @@ is a small random Llama or Qwen 2 of one layer:
 
 The values of GPTQ, AWQ, FP8 and ModelOpt are those of their formulas, in float32: scale * (number - zero).
 The packages compute the same product in the type of the scales; here it is rounded by whoever wants it
-rounded. Those of compressed-tensors and bitsandbytes come from the packages, with float32 scales where the
+rounded. Those of BitNet come from Transformers' functions, those of compressed-tensors and bitsandbytes come from the packages, with float32 scales where the
 package multiplies in the type of these.
 """
 
@@ -21,6 +21,7 @@ import collections
 import importlib.metadata
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import bitsandbytes
@@ -28,6 +29,7 @@ import safetensors.torch
 import torch
 import xxhash
 from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
+from transformers.integrations import bitnet as of_bitnet
 
 HERE = Path(__file__).resolve().parent / "checkpoints"
 VOCAB = 24
@@ -263,6 +265,26 @@ def nvfp4_modelopt():
     return {"quant_method": "modelopt", "quant_algo": "NVFP4"}, make
 
 
+def bitnet(linear_class, online=False):
+    """Numbers -1, 0 and 1, which "bitlinear" divides by X.weight_scale and "autobitlinear" multiplies by it; or
+    master weights, here multiples of 1/64, of which the mean has no rounding that could differ."""
+    def make(name, weight, generator):
+        if online:
+            weight = (64 * weight).round() / 64
+            return {"weight": weight.bfloat16()}, of_bitnet.WeightQuant.apply(weight)
+        divides = linear_class == "bitlinear"
+        mean = weight.abs().mean()
+        numbers = (weight / mean).round().clamp(-1, 1)
+        scale = (1 / mean if divides else mean).bfloat16().reshape(1)
+        packed = of_bitnet.pack_weights(numbers)
+        values = of_bitnet.unpack_weights(packed, torch.float32)
+        return ({"weight": packed, "weight_scale": scale},
+                values / scale.float() if divides else values * scale.float())
+
+    return {"quant_method": "bitnet", "linear_class": linear_class, "modules_to_not_convert": None,
+            "quantization_mode": "online" if online else "offline"}, make
+
+
 def compressed(format, weights, activations=None, act_order=False):
     from compressed_tensors.compressors import BaseCompressor
     from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
@@ -377,6 +399,9 @@ VARIANTS = {
     "pytorch": (Shape(hidden=40, ffn=72, kv=20), plain(torch.bfloat16)),
     "pytorch_legacy": (Shape(hidden=40, ffn=72, kv=20), plain(torch.bfloat16)),
     "pytorch_shards": (Shape(biases=True), gptq(4, 32)),
+    "bitnet_bitlinear": (Shape(hidden=40, ffn=72, kv=20), bitnet("bitlinear")),
+    "bitnet_autobitlinear": (Shape(biases=True), bitnet("autobitlinear")),
+    "bitnet_online": (Shape(hidden=40, ffn=72, kv=20), bitnet("autobitlinear", online=True)),
 }
 
 
@@ -431,6 +456,7 @@ SAVED = {"pytorch": save_pytorch, "pytorch_shards": save_shards,
 
 def make(name, shape, config, quantize, seed):
     folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(seed)
     tensors = shape.others(generator, torch.bfloat16)
@@ -438,7 +464,7 @@ def make(name, shape, config, quantize, seed):
     for module, size in shape.matrices().items():
         weight = random(generator, *size)
         stored, values = quantize(module, weight, generator)
-        assert values.shape == weight.shape and (values.float() - weight).abs().max() < 0.4, module
+        assert values.shape == weight.shape and (values.float() - weight).abs().max() < 0.6, module
         if values.dtype != torch.float32:
             rounds_to = str(values.dtype).removeprefix("torch.")
         wanted[module + ".weight"] = expected(values.float())
@@ -458,13 +484,17 @@ def write_json(path, value):
 
 def main():
     torch.set_num_threads(1)
-    shutil.rmtree(HERE, ignore_errors=True)
+    torch._dynamo.config.disable = True
+    wanted = sys.argv[1:]
     for i, (name, (shape, (config, quantize))) in enumerate(VARIANTS.items()):
-        make(name, shape, config, quantize, 3000 + i)
-    packages = ("torch", "numpy", "safetensors", "compressed-tensors", "bitsandbytes", "xxhash")
-    write_json(HERE / "manifest.json", {
+        if not wanted or name in wanted:
+            make(name, shape, config, quantize, 3000 + i)
+    packages = ("torch", "numpy", "safetensors", "transformers", "compressed-tensors", "bitsandbytes", "xxhash")
+    path = HERE / "manifest.json"
+    known = json.loads(path.read_text())["versions"] if wanted else {}  # of the others
+    write_json(path, {
         "made_by": "tests/golden/make_checkpoints.py",
-        "versions": {package: importlib.metadata.version(package) for package in packages},
+        "versions": {package: importlib.metadata.version(package) for package in packages} | known,
         "variants": [{"name": name} for name in VARIANTS]})
 
 

@@ -93,6 +93,43 @@ TEST_F(HeldFormats, IsHeldWhereGroupsAre) {
   EXPECT_EQ(held(fp8(2), in_blocks(128)), WeightFormat::fp8);
   EXPECT_EQ(held(fp8(1), in_blocks(256)), WeightFormat::fp8);
   EXPECT_FALSE(held(fp8(4), in_blocks(64)));
+  const RawTensors ternary = {{"m.weight", {"U8", {2, 3}, zeros(6)}},
+                              {"m.weight_scale", {"F32", {1}, bytes_of<float>({0.1F})}}};
+  EXPECT_EQ(held(ternary, {{"quant_method", "bitnet"}}), WeightFormat::int4);
+}
+
+// What is multiplied by token, and nothing is said of it.
+TEST_F(HeldFormats, OfBitNetHaveNoOptionsOfRounding) {
+  RawTensors tensors;
+  for (const auto& [name, tensor] : tiny_tensors(DType::f32)) {
+    tensors[name] = {"F32", tensor.shape,
+                     std::string(reinterpret_cast<const char*>(tensor.values.data()),
+                                 tensor.values.size() * sizeof(float))};
+  }
+  json config = tiny_config();
+  config["quantization_config"] = {{"quant_method", "bitnet"},
+                                   {"linear_class", "autobitlinear"},
+                                   {"quantization_mode", "online"}};
+  joined(tensors, config["quantization_config"]);
+  ConvertOptions options = conversion_of(config);
+  const ConvertReport report = convert_checkpoint(options);
+  EXPECT_EQ(report.decoded, 0U);
+  EXPECT_EQ(report.rounded, 0U);
+  const ModelFile file = ModelFile::open(options.output);
+  const ModelConfig kept = config_from_json(file.header()["model"], "kept");
+  EXPECT_FALSE(kept.rotated);
+  EXPECT_EQ(kept.activation_bits, 8);
+  EXPECT_TRUE(kept.formats.empty()) << "narrow as it is";
+  for (const TensorPlan& plan : tensor_plan(kept)) {
+    if (plan.role != TensorRole::matrix || !is_of_layers(plan.id.kind)) continue;
+    EXPECT_EQ(plan.format, WeightFormat::int4) << plan.name;
+  }
+  options.force = true;
+  options.activation_bits = 16;
+  EXPECT_TRUE(says(error_of([&] { convert_checkpoint(options); }), "--activation-bits"));
+  options.activation_bits.reset();
+  options.keep_output = true;
+  EXPECT_TRUE(says(error_of([&] { convert_checkpoint(options); }), "--keep-output"));
 }
 
 // Symmetric, and with zero points in the range of numbers, of which any code may occur.

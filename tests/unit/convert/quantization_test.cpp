@@ -46,6 +46,9 @@ TEST_F(Quantization, OfOptionsThatAreNotReadIsRefusedByName) {
   refused({{"quant_method", method}, {"sparsity_config", {{"format", "sparse-24-bitmask"}}}},
           "\"sparse-24-bitmask\"");
   EXPECT_TRUE(says(error({}, {{"quant_method", "awq"}, {"bits", 8}}), "not 4"));
+  refused({{"quant_method", "bitnet"}, {"use_rms_norm", true}}, "norm before each product");
+  refused({{"quant_method", "bitnet"}, {"linear_class", "other"}}, "\"other\"");
+  refused({{"quant_method", "bitnet"}, {"quantization_mode", "late"}}, "\"late\"");
 }
 
 TEST_F(Quantization, OfGptqsFirstFormatHasZeroPointsOfOneMore) {
@@ -57,6 +60,56 @@ TEST_F(Quantization, OfGptqsFirstFormatHasZeroPointsOfOneMore) {
   RawTensors fifteen = gptq_module();  // and one are zero again
   fifteen["m.qzeros"].bytes = std::string(4, '\xff');
   EXPECT_EQ(values(joined(fifteen, kGptq), "m.weight"), Floats(64, 0.0F));
+}
+
+// Two bits of a byte are of the first half of rows, then of the second and so on; here of 4 and 8
+// rows, 0 is -1, 1 is 0, 2 is 1.
+TEST_F(Quantization, OfBitNetHasRowsFarApartInAByte) {
+  const json multiplied = {{"quant_method", "bitnet"}, {"linear_class", "autobitlinear"}};
+  const json divided = {{"quant_method", "bitnet"}};
+  RawTensors tensors = {{"m.weight", {"U8", {1, 2}, bytes_of<uint8_t>({0b10010001, 0b01100010})}},
+                        {"m.weight_scale", {"F32", {1}, bytes_of<float>({0.5F})}}};
+  const Floats once = {0, 0.5F, -0.5F, -0.5F, 0, 0.5F, 0.5F, 0};
+  EXPECT_EQ(values(joined(tensors, multiplied), "m.weight"), once);
+  EXPECT_EQ(values(joined(tensors, divided), "m.weight"), (Floats{0, 2, -2, -2, 0, 2, 2, 0}));
+  tensors["m.weight"] = {"U8", {2, 1}, bytes_of<uint8_t>({0b10010001, 0b01100010})};
+  const Checkpoint tall = joined(tensors, multiplied);
+  EXPECT_EQ(tall.find("m.weight")->shape, (std::vector<int64_t>{8, 1}));
+  EXPECT_EQ(values(tall, "m.weight"), once) << "rows of both bytes by turns";
+  tensors["m.weight"] = {"F32", {2, 1}, bytes_of<float>({-1, 1})};
+  EXPECT_EQ(values(joined(tensors, multiplied), "m.weight"), (Floats{-0.5F, 0.5F}))
+      << "numbers that are not packed";
+  tensors["m.weight"] = {"I32", {2, 1}, zeros(8)};
+  EXPECT_TRUE(says(error(tensors, multiplied), "\"m.weight\"", "I32", "U8"));
+  tensors.erase("m.weight");
+  EXPECT_TRUE(says(error(tensors, multiplied), "\"m.weight\"", "missing"));
+}
+
+TEST_F(Quantization, OfBitNetRoundsMasterWeightsToThreeValues) {
+  json online = {{"quant_method", "bitnet"},
+                 {"linear_class", "autobitlinear"},
+                 {"quantization_mode", "online"}};
+  const Floats floats = {0.25F, -0.75F, 2.0F, 0.5F, -1.0F, 1.5F};  // of which 1 is the mean
+  const RawTensor matrix{"F32", {2, 3}, bytes_of<float>({0.25F, -0.75F, 2.0F, 0.5F, -1.0F, 1.5F})};
+  const RawTensors tensors = {{"model.layers.0.m.weight", matrix},
+                              {"model.layers.0.norm.weight", {"F32", {1}, zeros(4)}},
+                              {"lm_head.weight", matrix}};
+  const Floats rounded = {0, -1, 1, 0, -1, 1};  // a half to the even one
+  const Checkpoint checkpoint = joined(tensors, online);
+  EXPECT_EQ(values(checkpoint, "model.layers.0.m.weight"), rounded);
+  EXPECT_EQ(values(checkpoint, "lm_head.weight"), floats);
+  for (const char* kept : {"m", "model.layers.0", "model.layers.0.m"}) {
+    online["modules_to_not_convert"] = json::array({kept});
+    EXPECT_EQ(values(joined(tensors, online), "model.layers.0.m.weight"), floats) << kept;
+  }
+  online["modules_to_not_convert"] = json::array({"layers.*"});
+  EXPECT_TRUE(says(error(tensors, online), "pattern"));
+  online.erase("modules_to_not_convert");
+  RawTensors damaged = tensors;
+  damaged["model.layers.0.m.weight"].bytes.replace(0, 4, "\x00\x00\x80\x7f", 4);
+  EXPECT_TRUE(says(error(damaged, online), "\"model.layers.0.m.weight\"", "not finite"));
+  damaged["model.layers.0.m.weight"] = {"U8", {2, 3}, zeros(6)};
+  EXPECT_TRUE(says(error(damaged, online), "\"model.layers.0.m.weight\"", "U8"));
 }
 
 TEST_F(Quantization, LeavesOutBiasesOfZeros) {

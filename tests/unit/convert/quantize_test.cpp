@@ -90,6 +90,24 @@ TEST(Quantize, Int4KeepsWhatItHoldsExactly) {
   EXPECT_EQ(bytes[kInt4CodeBytes + 1], std::byte{0x11});
 }
 
+// Whatever the number is; in a row's last group, too, whose other columns are 0.
+TEST(Quantize, Int4KeepsFewMultiplesOfANumberToTheBit) {
+  constexpr size_t kColumns = 2 * kInt4Group - 5;
+  for (const float number : {0.1F, 0.0371093F, 3e-20F}) {
+    std::vector<float> row;
+    for (size_t i = 0; i < kColumns; ++i) {
+      row.push_back(static_cast<float>(static_cast<int>(i % 16) - 4) * number);
+    }
+    std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, kColumns)));
+    std::vector<std::byte> scales(sizeof(float));
+    EXPECT_EQ(quantize_row_int4(row, nullptr, bytes.data(), scales.data()).squared_error, 0);
+    std::vector<float> decoded(2 * kInt4Group);
+    decode_row(WeightFormat::int4, bytes.data(), scales.data(), 0, decoded);
+    row.resize(decoded.size());
+    EXPECT_EQ(decoded, row);
+  }
+}
+
 TEST(Quantize, Int4OfZerosIsZerosAndOfNanNothing) {
   std::vector<float> row(kInt4Group, 0.0F);
   std::vector<std::byte> bytes(static_cast<size_t>(row_bytes(WeightFormat::int4, kInt4Group)));

@@ -47,6 +47,7 @@ inline ModelConfig rich_shape(WeightFormat format) {
   windowed.ffn_norms.after = rms;
   windowed.ffn.activation = Activation::gelu_tanh;
   windowed.ffn.bias = true;
+  windowed.ffn.middle_norm = rms;
 
   LayerConfig parallel = config.layer_kinds[0];
   parallel.name = "parallel";
@@ -56,6 +57,7 @@ inline ModelConfig rich_shape(WeightFormat format) {
   parallel.attention().rope.reset();
   parallel.attention().slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
   parallel.attention().soft_cap = 2;
+  parallel.attention().sums_norm = layer_norm;
   parallel.ffn = {
       .size = 100, .gated = false, .activation = Activation::none, .xielu = true, .bias = true};
 
@@ -66,6 +68,7 @@ inline ModelConfig rich_shape(WeightFormat format) {
   experts.attention().query_scaling_from = 16;
   experts.attention().qk_norm = QkNorm::whole;
   experts.attention().qk_norm_as = rms;
+  experts.attention().sums_norm = rms;
   experts.experts = {.count = 6,
                      .router = {.used = 2, .normalized = true, .scale = 1.2F},
                      .each = {.size = 24, .gated = true, .activation = Activation::silu},

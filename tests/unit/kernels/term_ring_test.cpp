@@ -10,18 +10,18 @@
 namespace faststream {
 namespace {
 
-struct Place {
+struct TermPlace {
   int64_t at = 0;
   size_t kernel = 0;  // that has it
 };
 
 // The places of sums of so many bytes, of a rank that begins a new kernel where it has to, and now
 // and then. made_unset: for each kernel what it makes unset.
-std::vector<Place> places_of(const std::vector<int64_t>& sums, uint32_t seed,
-                             std::vector<std::vector<TermRing::Part>>& made_unset) {
+std::vector<TermPlace> places_of(const std::vector<int64_t>& sums, uint32_t seed,
+                                 std::vector<std::vector<TermRing::Part>>& made_unset) {
   TermRing ring(2);
   std::mt19937 random(seed);
-  std::vector<Place> places;
+  std::vector<TermPlace> places;
   const auto launch = [&] {
     const auto parts = ring.launch();
     made_unset.emplace_back(parts.begin(), parts.end());
@@ -45,8 +45,8 @@ TEST(TermRing, GivesPlacesThatAllRanksHaveMadeUnset) {
   }
   std::vector<std::vector<TermRing::Part>> of_writer;
   std::vector<std::vector<TermRing::Part>> of_owner;
-  const std::vector<Place> writer = places_of(sums, 1, of_writer);
-  const std::vector<Place> owner = places_of(sums, 2, of_owner);
+  const std::vector<TermPlace> writer = places_of(sums, 1, of_writer);
+  const std::vector<TermPlace> owner = places_of(sums, 2, of_owner);
   const auto grains = static_cast<size_t>(TermRing(2).bytes() / kGrain);
   std::vector<bool> used(grains);
   size_t ended = 0;  // of the owner's kernels, surely: what they make unset is

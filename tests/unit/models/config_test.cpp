@@ -203,6 +203,8 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.score = Router::Score::sparse_mixer; }))
       << "they are in groups";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.each.cutoff = 1; }));
+  EXPECT_TRUE(experts(
+      [](ExpertsConfig& e) { e.each.middle_norm = {.kind = NormKind::rms, .eps = 1e-6F}; }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.identities = 4; })) << "their inputs are weighed";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.deferred = true; }))
       << "others follow that are, too";
