@@ -1,8 +1,8 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
 // arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923; ELECTRA,
-// arXiv:2003.10555; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904; RemBERT,
-// arXiv:2010.12821), also with norms before each branch (Megatron's BERT, arXiv:1909.08053;
-// XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
+// arXiv:2003.10555; LUKE, arXiv:2010.01057; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904;
+// RemBERT, arXiv:2010.12821), also with norms before each branch (Megatron's BERT,
+// arXiv:1909.08053; XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
 #include <memory>
 #include <string>
 
@@ -78,10 +78,7 @@ FamilyModel roberta_in(const FamilySource& source, const std::string& base, doub
   const JsonView& config = source.config;
   require(config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(config, base, eps, otherwise);
-  // Positions begin after the padding token's id.
-  EmbeddingConfig& embedding = model.config.embedding;
-  embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
-  model.config.max_context = embedding.positions - embedding.offset;
+  begin_after_padding(model.config, config);
   if (has_modules(source.weights, "emb_ln.")) name_as_flash_bert(model.modules);
   use_heads_of_roberta(model, config);
   return model;
@@ -143,6 +140,23 @@ FamilyModel describe_roberta(const FamilySource& source) {
 
 FamilyModel describe_data2vec_text(const FamilySource& source) {
   return roberta_in(source, "data2vec_text");
+}
+
+// Of words alone: what it makes of entities beside them is left out.
+FamilyModel describe_luke(const FamilySource& source) {
+  const JsonView& config = source.config;
+  FamilyModel model = bert_in(config, "luke", 1e-12);
+  begin_after_padding(model.config, config);
+  use_heads(model, config);
+  leave_out(model.modules,
+            {"attention.self.w2e_query", "attention.self.e2w_query", "attention.self.e2e_query",
+             "entity_embeddings.entity_embeddings", "entity_embeddings.entity_embedding_dense",
+             "entity_embeddings.position_embeddings", "entity_embeddings.token_type_embeddings",
+             "entity_embeddings.LayerNorm", "entity_predictions", "entity_predictions.decoder",
+             "entity_predictions.transform.dense", "entity_predictions.transform.LayerNorm",
+             "lm_head.dense", "lm_head.layer_norm", "lm_head.decoder"});
+  model.modules.unused.emplace_back("lm_head.bias");
+  return model;
 }
 
 FamilyModel describe_electra(const FamilySource& source) {

@@ -364,6 +364,12 @@ void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& h
                {{.product = head.dense}}, head.scores);
 }
 
+void begin_after_padding(ModelConfig& model, const JsonView& config) {
+  EmbeddingConfig& embedding = model.embedding;
+  embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
+  model.max_context = embedding.positions - embedding.offset;
+}
+
 void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {
   leave_out(model.modules, {"pooler.dense"});
   if (is_classifier(config)) {

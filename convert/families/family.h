@@ -164,6 +164,9 @@ struct LabelHead {
 };
 void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head);
 
+/// Has learned positions begin after the padding token's id, as RoBERTa does.
+void begin_after_padding(ModelConfig& model, const JsonView& config);
+
 /// RoBERTa's heads, which others have under the same names: a classifier scores labels; the pooler
 /// and what predicts masked tokens are left out.
 void use_heads_of_roberta(FamilyModel& model, const JsonView& config);

@@ -16,6 +16,7 @@
 #include "convert/huggingface/text_tensors.h"
 #include "convert/huggingface/weight_files.h"
 #include "convert/quantized/quantization.h"
+#include "convert/tokenizers/esm_vocabulary.h"
 #include "convert/tokenizers/separate_vocabulary.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "convert/weights/read_values.h"
@@ -114,6 +115,7 @@ TokenizerFiles read_hf_tokenizers(const fs::path& folder, const SourceModel& mod
   if (model.config.encoder) {
     if (auto found = read_separate_vocabulary(folder, files)) return *std::move(found);
   }
+  if (auto found = read_esm_vocabulary(folder, files)) return {*std::move(found)};
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
               "--tokenizer FILE");

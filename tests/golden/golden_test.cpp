@@ -257,7 +257,7 @@ TEST_P(GoldenPiecesTest, LogitsInBf16AreThoseOfSingleSteps) {
 // Of families whose ranks need sums of each other within mixers, or have experts beside identities.
 TEST(GoldenRanks, GiveTransformersLogits) {
   for (const char* family :
-       {"olmo2", "minimax_m2", "mamba", "falcon_mamba", "jamba", "mamba2", "bamba",
+       {"olmo2", "bitnet", "minimax_m2", "mamba", "falcon_mamba", "jamba", "mamba2", "bamba",
         "granitemoehybrid", "minimax", "minimax_text_01", "longcat_flash"}) {
     const GoldenData golden = load_golden(std::string("families/") + family);
     const ModelFile& file = converted(golden, WeightFormat::f32);

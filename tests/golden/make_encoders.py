@@ -8,7 +8,7 @@ Needs torch, transformers, safetensors, tokenizers and numpy; the versions used 
 results are committed, so only a change of this file needs Python. Each variant is a folder:
 
     config.json, model.safetensors    a checkpoint in bfloat16
-    tokenizer.json                    WordPiece or Unigram of a few words
+    tokenizer.json                    WordPiece or Unigram of a few words; of ESM vocab.txt alone
     modules.json, 1_Pooling, ...      as sentence-transformers has them, where the variant is one of vectors
     tokens.i32                        [texts' lengths, then all ids] of TEXTS, or of pairs (QUERY, text), int32
     hidden.f32                        hidden states of all tokens, [tokens, hidden] float32: eager attention, float32
@@ -24,6 +24,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy
 import safetensors
@@ -109,6 +110,26 @@ def last_token_of_pairs():
     tokenizer.post_processor = processors.TemplateProcessing(single="$A [SEP]", pair="$A $B [SEP]",
                                                              special_tokens=[("[SEP]", 3)])
     return tokenizer
+
+
+class EsmVocabulary:
+    """As ESM's releases, but for the ids of <unk> and <eos>: Transformers' tokenizer of a vocabulary alone."""
+    TOKENS = ["<cls>", "<pad>", "<unk>", "<eos>", *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+
+    def __init__(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(Path(folder) / "tokenizer.json")
+            self.tokenizer = transformers.EsmTokenizer(Path(folder) / "vocab.txt")
+
+    def save(self, path):
+        Path(path).with_name("vocab.txt").write_text("\n".join(self.TOKENS))
+
+    def get_vocab_size(self):
+        return len(self.TOKENS)
+
+    def encode(self, *texts):
+        ids = self.tokenizer(*texts)["input_ids"]
+        return SimpleNamespace(ids=ids, type_ids=[0] * len(ids))
 
 
 # As released, and with all that there could be.
@@ -242,6 +263,19 @@ VARIANTS = {
         "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10, "global_head_dim": 14,
         "num_global_key_value_heads": 3, "sliding_window": 6, "sliding_window_pattern": 2, "rms_norm_eps": 1e-3,
         "hidden_size_per_layer_input": 8, "embedding_dim": 20}),
+    "esm": dict(config={"position_embedding_type": "rotary", "token_dropout": True, "pad_token_id": 1, "mask_token_id": 32,
+                        "layer_norm_eps": 1e-3}, pooling=MEAN, tokenizer=EsmVocabulary),
+    "esm_rank": dict(family="esm", config={"emb_layer_norm_before": True, "pad_token_id": 1, "mask_token_id": 32,
+                                           "num_hidden_layers": 2, "num_labels": 3}, rank=True, tokenizer=EsmVocabulary),
+    "esmc": dict(config={"pad_token_id": 1, "attention_bias": True, "mlp_bias": True}, pooling=MEAN,
+                 tokenizer=lambda: word_piece(True)),
+    "esmc_rank": dict(family="esmc", config={"pad_token_id": 1, "num_hidden_layers": 2, "num_labels": 1}, rank=True,
+                      tokenizer=lambda: word_piece(True)),
+    "luke": dict(config={"entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "pad_token_id": 1},
+                 pooling=MEAN, tokenizer=lambda: word_piece(True), of_class="LukeForMaskedLM"),
+    "luke_rank": dict(family="luke", rank=True, config={
+        "entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "num_labels": 2, "num_hidden_layers": 2,
+        "use_entity_aware_attention": False}),
 }
 
 
@@ -326,7 +360,11 @@ def make(name, variant, seed):
     for parameter, weight in model.named_parameters():
         if parameter.endswith(tuple(variant.get("zero", []))):
             weight.data.zero_()
-    model.to(torch.bfloat16).save_pretrained(folder, **variant.get("saved", {}))
+    buffers = [values.clone() for values in model.buffers()]
+    model.to(torch.bfloat16)
+    for values, exact in zip(model.buffers(), buffers):  # rotations stay what they are
+        values.data = exact
+    model.save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
     of_segments = variant.get("tokenizer_class", "BertTokenizer")

@@ -466,6 +466,25 @@ TEST(Families, RotateJinaEmbeddingsV3) {
   EXPECT_EQ(config_to_json(describe(config)), config_to_json(model));
 }
 
+TEST(Families, PlaceTheAminoAcidsOfEsm) {
+  std::ifstream file(golden_root() / "encoders/esm/config.json");
+  json config = json::parse(file);
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.embedding.multiplier, 0.88F);
+  EXPECT_EQ(model.embedding.positions, 0);
+  EXPECT_EQ(model.ropes[0].frequencies, plain_frequencies(10000, 12));
+  config["token_dropout"] = nullptr;
+  config["position_embedding_type"] = "absolute";
+  const ModelConfig first = describe(config);
+  EXPECT_EQ(first.embedding.multiplier, 1);
+  EXPECT_EQ(first.embedding.offset, 2) << "after the padding's id";
+  EXPECT_EQ(first.max_context, first.embedding.positions - 2);
+  config["position_embedding_type"] = "relative_key";
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "position_embedding_type", "relative_key"));
+  config["is_folding_model"] = true;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "is_folding_model"));
+}
+
 TEST(Families, GiveWindowsToSomeLayers) {
   json config = tiny_config();
   config.update({{"model_type", "qwen3"},

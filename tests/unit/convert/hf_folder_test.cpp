@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "convert/families/family.h"
+#include "convert/tokenizers/esm_vocabulary.h"
 #include "golden/golden_data.h"
 #include "text/tokenizer/compiled_tokenizer.h"
 #include "unit/convert/checkpoint_files.h"
@@ -438,6 +439,29 @@ TEST_F(HfFolder, HasTheControlTokensOfTheFamilysTokenizer) {
   EXPECT_EQ(ids[2], kFirst + 6);
   EXPECT_EQ(ids.back(), kFirst + 7);
   EXPECT_EQ(tokenizer->encode("a").front(), kFirst + 1);
+}
+
+// Of tokens that begin alike the longest; of what is none one "<unk>" up to the next token.
+TEST(EsmVocabulary, SplitsAtTokens) {
+  const TemporaryFolder folder;
+  SourceFiles files;
+  EXPECT_FALSE(read_esm_vocabulary(folder.path(), files));
+  write_bytes(folder / "vocab.txt", "<cls>\n<pad>\n<eos>\n<unk>\nL\nA\n.\n-\n LA \n<mask>");
+  const auto file = read_esm_vocabulary(folder.path(), files);
+  ASSERT_TRUE(file && file->config);
+  const std::string tables = compile_tokenizer(*file->description, "test");
+  const auto tokenizer =
+      make_compiled_tokenizer(std::as_bytes(std::span(tables)), *file->config, "test");
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(tokenizer->encode("LAAL.-"), (Ids{0, 8, 5, 4, 6, 7, 2}));
+  EXPECT_EQ(tokenizer->encode(" A xyz\nL L"), (Ids{0, 5, 3, 4, 4, 2}));
+  EXPECT_EQ(tokenizer->encode("x yLz"), (Ids{0, 3, 3, 4, 3, 2}));
+  EXPECT_EQ(tokenizer->encode(""), (Ids{0, 2}));
+  write_bytes(folder / "vocab.txt", "[CLS]\n[SEP]\n[UNK]\na\n");
+  EXPECT_FALSE(read_esm_vocabulary(folder.path(), files)) << "BERT's";
+  write_bytes(folder / "vocab.txt", "<cls>\n<eos>\n<unk>\nA\nA\n");
+  EXPECT_TRUE(says(error_of([&] { read_esm_vocabulary(folder.path(), files); }), "vocab.txt",
+                   "\"A\" twice"));
 }
 
 TEST_F(HfFolder, KeepsHeadsThatPredictFurtherTokens) {

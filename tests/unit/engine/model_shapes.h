@@ -57,7 +57,7 @@ inline ModelConfig rich_shape(WeightFormat format) {
   parallel.attention().rope.reset();
   parallel.attention().slopes = {0.5F, 0.25F, 0.125F, 0.0625F, 0.03F, 0.01F};
   parallel.attention().soft_cap = 2;
-  parallel.attention().sums_norm = layer_norm;
+  parallel.attention().sums_norm = rms;
   parallel.ffn = {
       .size = 100, .gated = false, .activation = Activation::none, .xielu = true, .bias = true};
 
