@@ -18,9 +18,10 @@ constexpr size_t kWindow = 8;
 constexpr double kGuess = 0.25;
 // Proposals may cost this part of the time.
 constexpr double kAllowance = 0.01;
-// Of steps without proposals: what the account may hold, and owe.
+// Of steps without proposals: what the account may hold, and owe. No more than a trial takes: what
+// was disturbed would close the gate for a hundred times as long.
 constexpr double kMostSaved = 2;
-constexpr double kMostOwed = 8;
+constexpr double kMostOwed = 2;
 // Of steps without proposals: what reading may take before it gains something, and what is kept of
 // gains for it.
 constexpr double kMostUnpaid = 4;
@@ -43,7 +44,7 @@ int32_t size_class(int32_t n) {
 }  // namespace
 
 void UsualTime::add(double seconds, int64_t now) {
-  if (!is_known(now)) last_.clear();
+  if (now - time_ > kMemory) last_.clear();
   time_ = now;
   if (last_.size() < kWindow) {
     last_.push_back(seconds);
@@ -58,8 +59,9 @@ void UsualTime::add(double seconds, int64_t now) {
 
 // Few measurements may all have been disturbed: they are worth trying again soon.
 bool UsualTime::is_known(int64_t now) const {
-  return !last_.empty() && now - time_ <= kMemory * static_cast<int64_t>(last_.size()) /
-                                              static_cast<int64_t>(kWindow);
+  constexpr auto kMost = static_cast<int64_t>(kWindow * kWindow);
+  const auto n = static_cast<int64_t>(last_.size());
+  return n > 0 && now - time_ <= kMemory * n * n / kMost;
 }
 
 void StepCost::measured(int32_t n_sequences, int32_t n_proposed, double seconds) {
@@ -100,7 +102,10 @@ void SpeculationGate::measured(int32_t n_sequences, int32_t n_proposed, double s
   account_ = std::clamp(account_, -kMostOwed * plain, kMostSaved * plain) + kAllowance * plain;
   plain_ = plain;
   n_plain_ = n_sequences;
-  if (n_proposed > 0) gain(-cost_.seconds(n_sequences, n_proposed));
+  if (n_proposed == 0) return;
+  // One that took longer than its tokens one by one was disturbed.
+  const double one_by_one = plain / n_sequences * (n_sequences + n_proposed);
+  gain(-std::min(cost_.seconds(n_sequences, n_proposed), one_by_one));
 }
 
 void SpeculationGate::accepted(int32_t n_sequences, int32_t n_tokens) {

@@ -273,7 +273,8 @@ inline float soften(float* weights, VisibleKeys keys, float& largest, float& tot
   }
   const float page_largest = largest_lane(top);
   const float new_largest = page_largest > largest ? page_largest : largest;  // finite
-  const float shrink = exponential(splat(largest - new_largest))[0];
+  const bool is_larger = new_largest > largest;
+  const float shrink = is_larger ? exponential(splat(largest - new_largest))[0] : 1.0F;
   Vec page_total = {};
   for (int v = 0; v < kKeyVectors; ++v) {
     const Vec weight = exponential(load(weights + v * kLanes) - new_largest);
@@ -428,6 +429,9 @@ inline void attend_pages(const AttentionTask& task) {
   const int64_t v_dim = task.v_head_dim;
   const int64_t rows = int64_t{task.tokens} * task.group;
   const bool in_keys = task.v_stride != v_dim;
+  // Passes over a page's values that take less than to widen these and read what that makes: those
+  // of some tokens of a text.
+  constexpr int64_t kMostDirect = kIsCoded<T> ? 1 : 8;
   const AttentionScratch s(task);
   prepare_rows(task, (rows + R - 1) / R * R, s);
 
@@ -446,8 +450,10 @@ inline void attend_pages(const AttentionTask& task) {
       widen_scales(page.k, task, task.head_dim, s.k_scales);
       widen_scales(page.v, task, v_dim, s.v_scales);
     }
-    if (rows <= R && v_dim == s.v_padded) {  // values are read once
-      attend_rows<R>(task, s, 0, page, page.v, task.v_stride);
+    if (rows <= kMostDirect * R && v_dim == s.v_padded) {
+      for (int64_t row = 0; row < rows; row += R) {
+        attend_rows<R>(task, s, row, page, page.v, task.v_stride);
+      }
     } else {
       widen_values(page.v, page.keys, task.v_stride, v_dim, s.v_padded, s.values);
       for (int64_t row = 0; row < rows; row += R) {

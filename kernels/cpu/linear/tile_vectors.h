@@ -1,7 +1,7 @@
 // Products on tiles by the dot products of AVX-512: VNNI for i8, BF16 for bf16. Lanes are rows of x
 // where there are many, channels where there are few; either way a sum adds the inner dimension
 // four bytes after the other, so that both have the same bits. i8 sums are exact in any order: with
-// the fewest rows lanes are inputs.
+// few rows lanes are inputs.
 //
 // VNNI multiplies unsigned bytes by signed ones: the weights' sign bits are inverted, which adds
 // 128 to each, and what that adds to a sum, 128 times the total of the row of x, is taken away at
@@ -152,28 +152,86 @@ constexpr int kMostVectorRows = 16;  // whose sums stay in registers
 // which channels as lanes need. So the next 16 are prefetched one after the other, where the
 // second-level cache holds so many bytes twice.
 constexpr int64_t kMostStreamedBytes = int64_t{256} << 10;
-// Rows up to which lanes are inputs, and one channel is read after the other, as sums of integers
-// allow; so many bytes are prefetched, past the rows in the first level.
-constexpr int kMostStreamedRows = 8;
+// Where lanes are inputs, as sums of integers allow, so many bytes are prefetched.
 constexpr int64_t kStreamedAhead = 4096;
 
-/// Up to 16 channels times R rows, which are packed one after the other.
+/// The totals of the lanes of four vectors.
+inline __m128i totals_of(const __m512i (&v)[4]) {
+  const auto add_pairs = [](__m512i a, __m512i b) {
+    return _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  };
+  const __m512i first = add_pairs(v[0], v[1]);
+  const __m512i second = add_pairs(v[2], v[3]);
+  const __m512i fours =
+      _mm512_add_epi32(_mm512_unpacklo_epi64(first, second), _mm512_unpackhi_epi64(first, second));
+  const __m256i halves =
+      _mm256_add_epi32(_mm512_castsi512_si256(fours), _mm512_extracti64x4_epi64(fours, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+}
+
+/// Four channels times R rows from `row` on, so that what is loaded of a row is multiplied four
+/// times. What follows the channels is prefetched as one stream, if it `prefetches`.
 template <int R>
-inline void stream_channels(const DotTask& task, const char* weights, int64_t channels,
-                            float* sums) {
-  constexpr int kSums = R >= 3 ? 1 : 4 / R;  // of a row: additions to one wait for each other
+inline void multiply_four_channels(const DotTask& task, const char* weights, int row,
+                                   bool prefetches, float* sums) {
+  constexpr int kChannels = 4;
   const int64_t in = task.in;
   const int64_t row_bytes = (in + 63) / 64 * 64;
-  const auto* x = static_cast<const char*>(task.packed);
-  __m512i totals[R][16] = {};
+  const char* x = static_cast<const char*>(task.packed) + row * row_bytes;
+  const char* ahead = weights + (kChannels * in > kStreamedAhead ? kChannels * in : kStreamedAhead);
+  __m512i sum[R][kChannels] = {};
+  const auto add_lines = [&](int64_t k, const auto& load) {
+    __m512i w[kChannels];
+#pragma GCC unroll 4
+    for (int c = 0; c < kChannels; ++c) {
+      w[c] = _mm512_xor_si512(load(weights + c * in + k), flipped_bits<true>());
+      if (prefetches) _mm_prefetch(ahead + k * kChannels + c * 64, _MM_HINT_T1);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < R; ++r) {
+      const __m512i v = _mm512_loadu_si512(x + r * row_bytes + k);
+#pragma GCC unroll 4
+      for (int c = 0; c < kChannels; ++c) sum[r][c] = add_products<true>(sum[r][c], w[c], v);
+    }
+  };
+  int64_t k = 0;
+  for (; k + 64 <= in; k += 64) {
+    add_lines(k, [](const char* from) { return _mm512_loadu_si512(from); });
+  }
+  if (k < in) {
+    const __mmask64 mask = ~__mmask64{0} >> (64 - (in - k));
+    add_lines(k, [mask](const char* from) { return _mm512_maskz_loadu_epi8(mask, from); });
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < R; ++r) {
+    const __m128i flipped = _mm_set1_epi32(128 * task.row_totals[row + r]);
+    const __m128 total = _mm_cvtepi32_ps(_mm_sub_epi32(totals_of(sum[r]), flipped));
+    _mm_storeu_ps(sums + (row + r) * task.sums_stride,
+                  _mm_mul_ps(total, _mm_set1_ps(task.row_scales[row + r])));
+  }
+}
+
+template <int R>
+inline void multiply_up_to(int rows, const DotTask& task, const char* weights, int row,
+                           bool prefetches, float* sums) {
+  if constexpr (R > 1) {
+    if (rows < R) return multiply_up_to<R - 1>(rows, task, weights, row, prefetches, sums);
+  }
+  multiply_four_channels<R>(task, weights, row, prefetches, sums);
+}
+
+/// Up to 16 channels, one after the other, times a row.
+inline void stream_channels(const DotTask& task, const char* weights, int64_t channels, int row,
+                            float* sums) {
+  constexpr int kSums = 4;  // additions to one wait for each other
+  const int64_t in = task.in;
+  const char* x = static_cast<const char*>(task.packed) + row * ((in + 63) / 64 * 64);
+  __m512i totals[16] = {};
   for (int64_t c = 0; c < channels; ++c, weights += in) {
-    __m512i sum[R][kSums] = {};
+    __m512i sum[kSums] = {};
     const auto add_line = [&](int64_t k, int n, __m512i line) {
       const __m512i w = _mm512_xor_si512(line, flipped_bits<true>());
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        sum[r][n] = add_products<true>(sum[r][n], w, _mm512_loadu_si512(x + r * row_bytes + k));
-      }
+      sum[n] = add_products<true>(sum[n], w, _mm512_loadu_si512(x + k));
     };
     int64_t k = 0;
     for (; k + kSums * 64 <= in; k += kSums * 64) {
@@ -188,45 +246,58 @@ inline void stream_channels(const DotTask& task, const char* weights, int64_t ch
       const __mmask64 mask = ~__mmask64{0} >> (in - k < 64 ? 64 - (in - k) : 0);
       add_line(k, 0, _mm512_maskz_loadu_epi8(mask, weights + k));
     }
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      totals[r][c] = sum[r][0];
-      for (int n = 1; n < kSums; ++n) totals[r][c] = _mm512_add_epi32(totals[r][c], sum[r][n]);
+    totals[c] = sum[0];
+    for (int n = 1; n < kSums; ++n) totals[c] = _mm512_add_epi32(totals[c], sum[n]);
+  }
+  transpose16(totals);
+  __m512i sum = _mm512_set1_epi32(-128 * task.row_totals[row]);
+  for (const __m512i lanes : totals) sum = _mm512_add_epi32(sum, lanes);
+  const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(task.row_scales[row]));
+  const auto mask = static_cast<__mmask16>((1U << channels) - 1);
+  _mm512_mask_storeu_ps(sums + row * task.sums_stride, mask, v);
+}
+
+/// Rows that are packed one after the other: blocks of them pass over four channels, which stay in
+/// the first-level cache meanwhile.
+void dot_integers(const DotTask& task) {
+  constexpr int kMostRows = 4;  // of a block, of which sums stay in registers
+  const auto* weights = static_cast<const char*>(task.weights);
+  const int blocks = (task.rows + kMostRows - 1) / kMostRows;
+  int64_t c = 0;
+  for (; task.rows > 1 && c + 4 <= task.channels; c += 4) {
+    for (int block = 0; block < blocks; ++block) {
+      const int row = block * task.rows / blocks;
+      const int end = (block + 1) * task.rows / blocks;
+      multiply_up_to<kMostRows>(end - row, task, weights + c * task.in, row, block == 0,
+                                task.sums + c);
     }
   }
-  const auto mask = static_cast<__mmask16>((1U << channels) - 1);
-  for (int r = 0; r < R; ++r) {
-    transpose16(totals[r]);
-    __m512i sum = _mm512_set1_epi32(-128 * task.row_totals[r]);
-    for (const __m512i lanes : totals[r]) sum = _mm512_add_epi32(sum, lanes);
-    const __m512 v = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), _mm512_set1_ps(task.row_scales[r]));
-    _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, v);
-  }
-}
-
-template <int R>
-void stream_rows(const DotTask& task) {
-  if constexpr (R > 1) {
-    if (task.rows < R) return stream_rows<R - 1>(task);
-  }
-  for (int64_t c = 0; c < task.channels; c += 16) {
+  for (; c < task.channels; c += 16) {
     const int64_t channels = task.channels - c < 16 ? task.channels - c : 16;
-    stream_channels<R>(task, static_cast<const char*>(task.weights) + c * task.in, channels,
-                       task.sums + c);
+    for (int row = 0; row < task.rows; ++row) {
+      stream_channels(task, weights + c * task.in, channels, row, task.sums + c);
+    }
   }
 }
 
-/// 16 channels times R rows.
-template <bool kInt8, int R>
+/// As dot_integers() wants them: as if each were alone.
+void pack_integers(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
+  const int64_t bytes = (in + 63) / 64 * 64;
+  for (int64_t r = 0; r < rows; ++r) {
+    pack_narrow_tiles<true>(
+        x + r * stride, stride, 1, in,
+        {static_cast<char*>(to.packed) + r * bytes, to.scales + r, to.totals + r});
+  }
+}
+
+/// 16 channels of bf16 times R rows.
+template <int R>
 inline void dot_channels(const DotTask& task, const char* weights, int64_t channels, float* sums) {
-  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
+  const int64_t channel_bytes = 2 * task.in;
   const int64_t tiles_k = (channel_bytes + 63) / 64;
   const auto* x = static_cast<const char*>(task.packed);
   const bool in_stream = 16 * channel_bytes <= kMostStreamedBytes;
-  __m512i sum[R];
-  for (int r = 0; r < R; ++r) {
-    sum[r] = kInt8 ? _mm512_set1_epi32(-128 * task.row_totals[r]) : _mm512_setzero_si512();
-  }
+  __m512i sum[R] = {};
   for (int64_t k = 0; k < tiles_k; ++k) {
     const int64_t bytes = channel_bytes - k * 64 < 64 ? channel_bytes - k * 64 : 64;
     const char* from = weights + k * 64;
@@ -247,60 +318,30 @@ inline void dot_channels(const DotTask& task, const char* weights, int64_t chann
       }
     }
     transpose16(tile);
-    alignas(64) __m512i fours[16];
-    for (int i = 0; i < 16; ++i) {
-      fours[i] = _mm512_xor_si512(tile[i], flipped_bits<kInt8>());
-    }
     const char* rows = x + k * 64 * R;
     for (int i = 0; i < 16; ++i) {
       for (int r = 0; r < R; ++r) {
-        const __m512i four = _mm512_set1_epi32(load_raw<int32_t>(rows + (i * R + r) * 4));
-        sum[r] = add_products<kInt8>(sum[r], fours[i], four);
+        const __m512i two = _mm512_set1_epi32(load_raw<int32_t>(rows + (i * R + r) * 4));
+        sum[r] = add_products<false>(sum[r], tile[i], two);
       }
     }
   }
   const auto mask = static_cast<__mmask16>((1U << channels) - 1);
   for (int r = 0; r < R; ++r) {
-    const __m512 v =
-        kInt8 ? _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r]), _mm512_set1_ps(task.row_scales[r]))
-              : _mm512_castsi512_ps(sum[r]);
-    _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, v);
+    _mm512_mask_storeu_ps(sums + r * task.sums_stride, mask, _mm512_castsi512_ps(sum[r]));
   }
 }
 
-template <bool kInt8, int R>
+template <int R>
 void dot_rows(const DotTask& task) {
   if constexpr (R > 1) {
-    if (task.rows < R) return dot_rows<kInt8, R - 1>(task);
+    if (task.rows < R) return dot_rows<R - 1>(task);
   }
-  const int64_t channel_bytes = (kInt8 ? 1 : 2) * task.in;
   for (int64_t c = 0; c < task.channels; c += 16) {
     const int64_t channels = task.channels - c < 16 ? task.channels - c : 16;
-    dot_channels<kInt8, R>(task, static_cast<const char*>(task.weights) + c * channel_bytes,
-                           channels, task.sums + c);
+    dot_channels<R>(task, static_cast<const char*>(task.weights) + c * 2 * task.in, channels,
+                    task.sums + c);
   }
-}
-
-/// As the products want them.
-template <bool kInt8>
-void pack_few_rows(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
-  if (!kInt8 || rows > kMostStreamedRows) {
-    return pack_narrow_tiles<kInt8>(x, stride, rows, in, to);
-  }
-  const int64_t bytes = (in + 63) / 64 * 64;
-  for (int64_t r = 0; r < rows; ++r) {  // as if each were alone
-    pack_narrow_tiles<kInt8>(
-        x + r * stride, stride, 1, in,
-        {static_cast<char*>(to.packed) + r * bytes, to.scales + r, to.totals + r});
-  }
-}
-
-template <bool kInt8>
-void dot_few_rows(const DotTask& task) {
-  if constexpr (kInt8) {
-    if (task.rows <= kMostStreamedRows) return stream_rows<kMostStreamedRows>(task);
-  }
-  dot_rows<kInt8, kMostVectorRows>(task);
 }
 
 /// Tiles for all rows beyond most_dot_rows.
@@ -319,8 +360,8 @@ template <bool kInt8>
 TileKernels vector_tiles() {
   constexpr Gathered kGathered = kInt8 ? Gathered::flipped : Gathered::same;
   TileKernels tiles = vector_tiles_without_dot<kInt8, kGathered>(kMostVectorRows);
-  tiles.pack_dot = pack_few_rows<kInt8>;
-  tiles.dot = dot_few_rows<kInt8>;
+  tiles.pack_dot = kInt8 ? pack_integers : pack_narrow_tiles<false>;
+  tiles.dot = kInt8 ? dot_integers : dot_rows<kMostVectorRows>;
   return tiles;
 }
 

@@ -100,6 +100,21 @@ TEST(SpeculationGate, CountsWhatADraftTakes) {
   EXPECT_GT(gain({.of_row = 0.02}, {1, 0.5}, 1), 0.98) << "a draft as slow as the model";
 }
 
+// Another program may have the processor in the only draft and step that were tried.
+TEST(SpeculationGate, OpensAgainSoonAfterATrialThatSomethingElseDisturbed) {
+  constexpr double kStep = 1e-3;
+  SpeculationGate gate;
+  gate.measured(1, 0, kStep);
+  ASSERT_TRUE(gate.is_open(1));
+  gate.drafted({.n_tokens = 20, .seconds = 100 * kStep});
+  gate.measured(1, 3, 100 * kStep);
+  gate.accepted(1, 4);
+  EXPECT_FALSE(gate.is_open(1));
+  int n_closed = 0;
+  for (; !gate.is_open(1) && n_closed < 1000; ++n_closed) gate.measured(1, 0, kStep);
+  EXPECT_LE(n_closed, 250);
+}
+
 // One text is followed until it is known what that brings, then all of them, or none.
 TEST(SpeculationGate, HasTextsReadThatPayForIt) {
   constexpr double kStep = 1e-3;
