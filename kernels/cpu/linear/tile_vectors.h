@@ -259,7 +259,7 @@ inline void stream_channels(const DotTask& task, const char* weights, int64_t ch
 
 /// Rows that are packed one after the other: blocks of them pass over four channels, which stay in
 /// the first-level cache meanwhile.
-void dot_integers(const DotTask& task) {
+void dot_few_integers(const DotTask& task) {
   constexpr int kMostRows = 4;  // of a block, of which sums stay in registers
   const auto* weights = static_cast<const char*>(task.weights);
   const int blocks = (task.rows + kMostRows - 1) / kMostRows;
@@ -280,8 +280,9 @@ void dot_integers(const DotTask& task) {
   }
 }
 
-/// As dot_integers() wants them: as if each were alone.
-void pack_integers(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
+/// As dot_few_integers() wants them: as if each were alone.
+void pack_few_integers(const float* x, int64_t stride, int64_t rows, int64_t in,
+                       const PackedRows& to) {
   const int64_t bytes = (in + 63) / 64 * 64;
   for (int64_t r = 0; r < rows; ++r) {
     pack_narrow_tiles<true>(
@@ -360,8 +361,8 @@ template <bool kInt8>
 TileKernels vector_tiles() {
   constexpr Gathered kGathered = kInt8 ? Gathered::flipped : Gathered::same;
   TileKernels tiles = vector_tiles_without_dot<kInt8, kGathered>(kMostVectorRows);
-  tiles.pack_dot = kInt8 ? pack_integers : pack_narrow_tiles<false>;
-  tiles.dot = kInt8 ? dot_integers : dot_rows<kMostVectorRows>;
+  tiles.pack_dot = kInt8 ? pack_few_integers : pack_narrow_tiles<false>;
+  tiles.dot = kInt8 ? dot_few_integers : dot_rows<kMostVectorRows>;
   return tiles;
 }
 
