@@ -290,6 +290,9 @@ struct PackedRows {
   int32_t* totals = nullptr;  ///< [rows], sums of eight-bit rows
 };
 
+/// Bytes of such a row of eight bits alone, for products with few rows.
+constexpr int64_t packed_int8_bytes(int64_t in) { return (in + 63) / 64 * 64; }
+
 /// Bytes of such a row for products of int4 weights with few rows: its elements, whole blocks of
 /// 512, and 16-bit sums of 32 of them each.
 constexpr int64_t packed_int4_bytes(int64_t in) {

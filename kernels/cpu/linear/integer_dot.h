@@ -21,9 +21,6 @@
 namespace faststream {
 namespace {
 
-/// From a packed row to the next.
-constexpr int64_t packed_bytes(int64_t in) { return (in + 63) / 64 * 64; }
-
 /// Weights as the products want them.
 inline __m256i unsigned_weights(__m256i weights) {
 #if defined(__AVXVNNI__)
@@ -69,7 +66,7 @@ template <int R, int C>
 inline void integer_block(const DotTask& task, const int8_t* weights, int64_t row,
                           uint32_t prefetched, float* results) {
   const int64_t in = task.in;
-  const int64_t row_bytes = packed_bytes(in);
+  const int64_t row_bytes = packed_int8_bytes(in);
   const int8_t* x = static_cast<const int8_t*>(task.packed) + row * row_bytes;
   constexpr int kParts = C == 1 ? 2 : 1;  // of a sum: additions to one wait for each other
   __m256i parts[kParts][C][R] = {};
@@ -140,7 +137,7 @@ inline void integer_channels(const DotTask& task, int64_t channel, int64_t begin
 /// holds, passes over them. Beside the rows of one pass they are read one after the other: one
 /// stream is read at memory's full speed, which four are not (a Zen 4 core: 31 and 14 GB/s).
 void integer_dot(const DotTask& task) {
-  const int64_t fit = kChunkBytes / packed_bytes(task.in) / kIntegerRows * kIntegerRows;
+  const int64_t fit = kChunkBytes / packed_int8_bytes(task.in) / kIntegerRows * kIntegerRows;
   const int64_t chunk = fit > kIntegerRows ? fit : kIntegerRows;
   for (int64_t begin = 0; begin < task.rows; begin += chunk) {
     const int64_t end = begin + chunk < task.rows ? begin + chunk : task.rows;
@@ -153,7 +150,7 @@ void integer_dot(const DotTask& task) {
 }
 
 void pack_integers(const float* x, int64_t stride, int64_t rows, int64_t in, const PackedRows& to) {
-  const int64_t bytes = packed_bytes(in);
+  const int64_t bytes = packed_int8_bytes(in);
   for (int64_t r = 0; r < rows; ++r) {
     int8_t* row = static_cast<int8_t*>(to.packed) + r * bytes;
     to.scales[r] = quantize_i8(x + r * stride, in, row);

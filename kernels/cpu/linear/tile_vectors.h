@@ -176,7 +176,7 @@ inline void multiply_four_channels(const DotTask& task, const char* weights, int
                                    bool prefetches, float* sums) {
   constexpr int kChannels = 4;
   const int64_t in = task.in;
-  const int64_t row_bytes = (in + 63) / 64 * 64;
+  const int64_t row_bytes = packed_int8_bytes(in);
   const char* x = static_cast<const char*>(task.packed) + row * row_bytes;
   const char* ahead = weights + (kChannels * in > kStreamedAhead ? kChannels * in : kStreamedAhead);
   __m512i sum[R][kChannels] = {};
@@ -225,7 +225,7 @@ inline void stream_channels(const DotTask& task, const char* weights, int64_t ch
                             float* sums) {
   constexpr int kSums = 4;  // additions to one wait for each other
   const int64_t in = task.in;
-  const char* x = static_cast<const char*>(task.packed) + row * ((in + 63) / 64 * 64);
+  const char* x = static_cast<const char*>(task.packed) + row * packed_int8_bytes(in);
   __m512i totals[16] = {};
   for (int64_t c = 0; c < channels; ++c, weights += in) {
     __m512i sum[kSums] = {};
@@ -283,7 +283,7 @@ void dot_few_integers(const DotTask& task) {
 /// As dot_few_integers() wants them: as if each were alone.
 void pack_few_integers(const float* x, int64_t stride, int64_t rows, int64_t in,
                        const PackedRows& to) {
-  const int64_t bytes = (in + 63) / 64 * 64;
+  const int64_t bytes = packed_int8_bytes(in);
   for (int64_t r = 0; r < rows; ++r) {
     pack_narrow_tiles<true>(
         x + r * stride, stride, 1, in,
