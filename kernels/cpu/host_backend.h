@@ -20,7 +20,6 @@ class HostBackend : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return true; }
   [[nodiscard]] bool runs_beside_host() const override { return false; }
-  [[nodiscard]] bool attends_in_one_order() const override { return true; }
   Buffer allocate(size_t bytes) override;
   /// Returns source.bytes, read into memory so that the first token does not wait for the disk; a
   /// copy of slices.

@@ -218,11 +218,13 @@ void CudaBackend::synchronize() {
 }
 
 BatchView CudaBackend::upload(const Batch& batch) {
+  const Batch& divided = divided_ = divide_few_queries(batch);
   const std::array parts = {&batch.tokens,       &batch.positions,    &batch.sequence_of,
                             &batch.query_start,  &batch.kv_len,       &batch.page_table,
                             &batch.logit_rows,   &batch.segments,     &batch.source_len,
                             &batch.source_pages, &batch.rope_lengths, &batch.state_from,
-                            &batch.state_to,     &batch.state_border};
+                            &batch.state_to,     &batch.state_border, &divided.query_start,
+                            &divided.kv_len,     &divided.page_table};
   std::array<size_t, parts.size()> offsets{};
   size_t bytes = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -256,6 +258,13 @@ BatchView CudaBackend::upload(const Batch& batch) {
     view.state_from = at(11);
     view.state_to = at(12);
     view.state_border = at(13);
+  }
+  if (divided.n_sequences() > 0) {
+    view.divided = {.query_start = at(14),
+                    .kv_len = at(15),
+                    .page_table = at(16),
+                    .max_query_len = measure(divided).max_query_len,
+                    .host = &divided};
   }
   return view;
 }

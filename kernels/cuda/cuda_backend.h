@@ -183,6 +183,7 @@ class CudaBackend final : public Backend {
   StepKernel step_kernel_;
   std::vector<DeviceMemory> weights_;
   Uploads batches_;
+  Batch divided_;             ///< of the batch that was uploaded last, see view_of_queries()
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
   DeviceBuffer rotated_;      ///< rows, see rows_for()

@@ -503,9 +503,6 @@ class Backend {
   [[nodiscard]] virtual int32_t most_slots() const = 0;
   /// Tokens of a prompt that do not take long on the slowest such device.
   [[nodiscard]] virtual int32_t first_tokens() const = 0;
-  /// Whether attention gives a token the same bits whether it is its sequence's only one in a step
-  /// or one of several.
-  [[nodiscard]] virtual bool attends_in_one_order() const { return false; }
   /// Ascending: a step of more rows than one of these may sum a row's products in another order
   /// than a step of fewer. None: no order depends on how many rows there are.
   [[nodiscard]] virtual std::span<const int32_t> row_borders() const { return {}; }

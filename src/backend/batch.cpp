@@ -29,6 +29,38 @@ void Batch::set_adapter(int32_t adapter) {
   add(adapter_logits, static_cast<int32_t>(first_logit), n_logits());
 }
 
+Batch divide_few_queries(const Batch& batch) {
+  const auto few_of = [&](size_t s) {
+    const int32_t queries = batch.query_start[s + 1] - batch.query_start[s];
+    const bool goes_on = batch.kv_len[s] > queries;
+    return goes_on && queries <= kFewQueries ? queries : 1;
+  };
+  const auto n_sequences = static_cast<size_t>(batch.n_sequences());
+  Batch divided;
+  divided.max_pages = batch.max_pages;
+  divided.n_groups = batch.n_groups;
+  std::vector<size_t> row_of;  // of the page table
+  for (size_t s = 0; s < n_sequences; ++s) {
+    const int32_t parts = few_of(s);
+    for (int32_t i = 0; i < parts; ++i) {
+      divided.query_start.push_back(batch.query_start[s] + i);
+      divided.kv_len.push_back(batch.kv_len[s] - (parts - 1 - i));
+      row_of.push_back(s);
+    }
+  }
+  if (row_of.size() == n_sequences || batch.page_table.empty()) return {};
+  divided.query_start.push_back(batch.query_start.back());
+  const auto width = static_cast<size_t>(batch.max_pages);
+  divided.page_table.reserve(static_cast<size_t>(batch.n_groups) * row_of.size() * width);
+  for (size_t group = 0; group < static_cast<size_t>(batch.n_groups); ++group) {
+    for (const size_t s : row_of) {
+      const int32_t* row = batch.page_table.data() + (group * n_sequences + s) * width;
+      divided.page_table.insert(divided.page_table.end(), row, row + width);
+    }
+  }
+  return divided;
+}
+
 BatchView measure(const Batch& batch) {
   BatchView view;
   view.host = &batch;

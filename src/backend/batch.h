@@ -80,6 +80,15 @@ struct Batch {
   }
 };
 
+/// The most queries of a sequence that attention may take one by one.
+inline constexpr int32_t kFewQueries = 16;
+
+/// A batch as attention may take it: of a sequence that goes on with 2 to kFewQueries tokens, each
+/// is a sequence of its own, whose cache ends with it, as if a step had it alone. So several tokens
+/// of a text in a step give what one after the other would. It has what attention reads of
+/// sequences, query_start, kv_len and page_table, and no sequences where none is divided.
+Batch divide_few_queries(const Batch& batch);
+
 /// A Batch in a backend's memory (same shapes); the counts and maxima stay on the host so that
 /// launches can be sized without reading back.
 struct BatchView {
@@ -106,6 +115,15 @@ struct BatchView {
   int32_t max_source_pages = 0;
   int32_t max_source_len = 0;
   const Batch* host = nullptr;  ///< what this is the copy of
+
+  /// That of divide_few_queries(); see view_of_queries().
+  struct Divided {
+    const int32_t* query_start = nullptr;
+    const int32_t* kv_len = nullptr;
+    const int32_t* page_table = nullptr;  ///< of the group
+    int32_t max_query_len = 0;
+    const Batch* host = nullptr;  ///< null: no sequence is divided
+  } divided;
 };
 
 /// The length of a token that a Rope's frequencies may depend on.
@@ -123,6 +141,22 @@ inline BatchView view_of_group(BatchView batch, int32_t group) {
   if (batch.page_table != nullptr) {
     batch.page_table += int64_t{group} * batch.n_sequences * batch.max_pages;
   }
+  if (batch.divided.host != nullptr) {
+    batch.divided.page_table +=
+        int64_t{group} * batch.divided.host->n_sequences() * batch.max_pages;
+  }
+  return batch;
+}
+
+/// The view whose sequences, but for sequence_of, are those of divide_few_queries().
+inline BatchView view_of_queries(BatchView batch) {
+  if (batch.divided.host == nullptr) return batch;
+  batch.query_start = batch.divided.query_start;
+  batch.kv_len = batch.divided.kv_len;
+  batch.page_table = batch.divided.page_table;
+  batch.n_sequences = batch.divided.host->n_sequences();
+  batch.max_query_len = batch.divided.max_query_len;
+  batch.host = batch.divided.host;
   return batch;
 }
 
@@ -132,6 +166,7 @@ inline BatchView view_of_sources(BatchView batch) {
   batch.page_table = batch.source_pages;
   batch.max_pages = batch.max_source_pages;
   batch.max_kv_len = batch.max_source_len;
+  batch.divided = {};
   return batch;
 }
 

@@ -32,9 +32,6 @@ class ForwardingBackend : public Backend {
   }
   [[nodiscard]] int32_t most_slots() const override { return backend_->most_slots(); }
   [[nodiscard]] int32_t first_tokens() const override { return backend_->first_tokens(); }
-  [[nodiscard]] bool attends_in_one_order() const override {
-    return backend_->attends_in_one_order();
-  }
   [[nodiscard]] std::span<const int32_t> row_borders() const override {
     return backend_->row_borders();
   }

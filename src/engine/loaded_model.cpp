@@ -118,7 +118,6 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
           runner = std::make_unique<Runner>(
               ranks->load(files, config, *backend, options.exact_sums, choose_limits, progress));
         });
-  if (speculation.only_where_exact && !backend->attends_in_one_order()) speculation = {};
   proposed_tokens = plan.proposed_tokens;
   info = {.device = ranks->describe(*backend),
           .context = plan.context,

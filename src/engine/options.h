@@ -61,8 +61,7 @@ struct EngineOptions {
   /// Has several tokens of a text in a step where that is faster, which changes no text: "lookup"
   /// proposes what followed where the end of the text stood before, "draft=FILE" what another model
   /// of the same tokenizer draws, "mtp" what the model's own head does that predicts further
-  /// tokens, on one device; "off" proposes nothing; "auto" is "lookup" on a CPU, and "off" on a
-  /// GPU, where last bits depend on how many tokens of a text a step has.
+  /// tokens, on one device; "off" proposes nothing; "auto" is "lookup".
   std::string speculate = "auto";
   /// Propose all the same where that is slower: for tests.
   bool always_speculate = false;

@@ -8,8 +8,7 @@ namespace faststream {
 Speculation speculation_from_name(std::string_view name) {
   constexpr std::string_view kDraft = "draft=";
   if (name == "off") return {};
-  if (name == "auto") return {.kind = Speculation::Kind::lookup, .only_where_exact = true};
-  if (name == "lookup") return {.kind = Speculation::Kind::lookup};
+  if (name == "auto" || name == "lookup") return {.kind = Speculation::Kind::lookup};
   if (name == "mtp") return {.kind = Speculation::Kind::mtp};
   if (name.starts_with(kDraft) && name.size() > kDraft.size()) {
     Speculation speculation{.kind = Speculation::Kind::draft};

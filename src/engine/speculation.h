@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "backend/batch.h"
+
 namespace faststream {
 
 /// Where proposals come from.
@@ -16,8 +18,6 @@ struct Speculation {
     mtp,     ///< heads of the model itself that predict further tokens, or one beside it
   };
   Kind kind = Kind::off;
-  /// Off where a step of several tokens of a text gives other bits than several of one.
-  bool only_where_exact = false;
   std::string draft = {};  ///< the other model's file
 };
 
@@ -30,7 +30,7 @@ Speculation speculation_from_name(std::string_view name);
 Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Kind kind);
 
 /// Tokens that are proposed for a text in a step, at most.
-inline constexpr int32_t kMostProposed = 15;
+inline constexpr int32_t kMostProposed = kFewQueries - 1;
 /// Sequences that run beside which there are proposals, and proposals of a step, at most: with
 /// more, reading weights is shared by so many tokens that others cost what they bring.
 inline constexpr int32_t kMostSpeculating = 64;

@@ -1,6 +1,7 @@
 // Attention over KV pages: which kernel computes it. A packed batch may hold sequences in decode
 // (one query, split over the cache) and in prefill (tiles of queries): each kernel skips the
-// other's sequences.
+// other's sequences. A few tokens with which a text goes on are as many queries in decode
+// (view_of_queries()), so that they find what each would alone.
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
 //   heads of up to 512 dimensions                                         tensor cores
@@ -92,11 +93,9 @@ void attention_decode(AttentionArguments a, const BatchView& batch, unsigned* de
   }
 }
 
-void attention_latent(AttentionArguments a, const BatchView& batch, bool is_hopper,
-                      DeviceBuffer& scratch, const Queue& queue) {
-  if (!rows_fit_tensor_cores(a) || !latent_widths_fit(a)) {
-    return attention_latent_float(a, batch, queue);
-  }
+// On tensor cores.
+void attention_latent_mma(AttentionArguments a, const BatchView& batch, bool is_hopper,
+                          DeviceBuffer& scratch, const Queue& queue) {
   if (batch.max_query_len > 1) attention_latent_prefill_mma(a, batch, queue);
   if (batch.max_query_len > 1 && batch.n_sequences == 1) return;
   Splits splits;
@@ -125,9 +124,14 @@ int max_splits(const AttentionRule& rule, const BatchView& batch) {
   return splits_of(most_seen(rule, batch.max_kv_len));
 }
 
+int64_t most_divided(const StepBounds& bounds) {
+  return std::clamp(bounds.tokens, bounds.sequences, bounds.sequences * kFewQueries);
+}
+
 size_t decode_bytes(const StepBounds& bounds) {
+  const int64_t sequences = most_divided(bounds);
   const auto bytes = [&](int64_t n_heads, int64_t v_head_dim, int splits) {
-    return n_heads > 0 ? splits_piece(bounds.sequences, n_heads, v_head_dim, splits).bytes : 0;
+    return n_heads > 0 ? splits_piece(sequences, n_heads, v_head_dim, splits).bytes : 0;
   };
   const LatentBound& latent = bounds.latent;
   return std::max(bytes(bounds.n_heads, bounds.head_dim, splits_of(bounds.context)),
@@ -166,12 +170,20 @@ void CudaBackend::attend_to_latents(const BatchView& batch, const Matrix& qkv,
                                     const Matrix& out) {
   const int64_t n_heads = out.cols / kv.v_head_dim;
   const int64_t q_dim = n_heads * kv.head_dim;
-  AttentionArguments arguments =
-      attention_arguments(batch, qkv.columns(0, q_dim), n_heads, kv, rule, out);
-  arguments.most_queries = most_queries;
+  const Matrix q = qkv.columns(0, q_dim);
+  const auto arguments_of = [&](const BatchView& view) {
+    AttentionArguments arguments = attention_arguments(view, q, n_heads, kv, rule, out);
+    arguments.most_queries = most_queries;
+    return arguments;
+  };
   const Queue queue = this->queue();
-  place_latents(batch, arguments.q, n_heads, qkv.columns(q_dim, kv.head_dim), cos_sin, kv, queue);
-  attention_latent(arguments, batch, is_hopper_, scratch_, queue);
+  place_latents(batch, q, n_heads, qkv.columns(q_dim, kv.head_dim), cos_sin, kv, queue);
+  const AttentionArguments arguments = arguments_of(batch);
+  if (!rows_fit_tensor_cores(arguments) || !latent_widths_fit(arguments)) {
+    return attention_latent_float(arguments, batch, queue);  // query by query
+  }
+  const BatchView queries = view_of_queries(batch);
+  attention_latent_mma(arguments_of(queries), queries, is_hopper_, scratch_, queue);
 }
 
 void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Matrix& cos_sin,
@@ -183,7 +195,7 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
     return attend_to_latents(batch, qkv, cos_sin, kv, rule, batch.max_query_len, out);
   }
   const int64_t n_heads = out.cols / kv.v_head_dim;
-  const AttentionArguments arguments =
+  AttentionArguments arguments =
       attention_arguments(batch, qkv.columns(0, n_heads * kv.head_dim), n_heads, kv, rule, out);
   const bool appends = qkv.cols != arguments.q.cols;
   // The step's kernel sees no tokens after the query's own, as of a source.
@@ -192,25 +204,29 @@ void CudaBackend::attention(const BatchView& batch, const Matrix& qkv, const Mat
     return;
   }
   rope_append(batch, qkv, arguments.n_heads, cos_sin, transform, kv);
-  if (!kv.is_coded()) return attend_plainly(arguments, batch);
+  // Decode's kernels see no tokens after the query's own.
+  const bool one_way = !rule.bidirectional && rule.relative == nullptr;
+  const BatchView queries = one_way ? view_of_queries(batch) : batch;
+  arguments = attention_arguments(queries, arguments.q, n_heads, kv, rule, out);
+  if (!kv.is_coded()) return attend_plainly(arguments, queries);
 
   const bool reads_codes =
       tensor_cores_fit(arguments) && arguments.widest_head() <= kLargestCodedDim;
-  if (reads_codes && may_decode(batch)) {
-    attention_decode(arguments, batch, dealt(), scratch_, queue());
+  if (reads_codes && may_decode(queries)) {
+    attention_decode(arguments, queries, dealt(), scratch_, queue());
   }
   // Others in a row, together.
-  const Batch& host = *batch.host;
+  const Batch& host = *queries.host;
   const auto is_left = [&](int32_t s) {
     const auto at = static_cast<size_t>(s);
-    const int32_t queries = host.query_start[at + 1] - host.query_start[at];
-    return queries > 1 || (queries == 1 && !reads_codes);
+    const int32_t n_queries = host.query_start[at + 1] - host.query_start[at];
+    return n_queries > 1 || (n_queries == 1 && !reads_codes);
   };
-  for (int32_t first = 0, last = 0; first < batch.n_sequences; first = last) {
+  for (int32_t first = 0, last = 0; first < queries.n_sequences; first = last) {
     last = first + 1;
     if (!is_left(first)) continue;
-    while (last < batch.n_sequences && is_left(last)) ++last;
-    attend_widened(arguments, batch, first, last);
+    while (last < queries.n_sequences && is_left(last)) ++last;
+    attend_widened(arguments, queries, first, last);
   }
 }
 

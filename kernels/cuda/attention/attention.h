@@ -65,6 +65,9 @@ struct Splits {
 /// A bound of the splits of a batch's sequences that have one query.
 int max_splits(const AttentionRule& rule, const BatchView& batch);
 
+/// The most sequences that view_of_queries() has.
+int64_t most_divided(const StepBounds& bounds);
+
 /// The most memory that the partial results of splits take.
 size_t decode_bytes(const StepBounds& bounds);
 /// And that keys and values of `type` take that are made of codes.

@@ -112,7 +112,7 @@ AttentionArguments heads_of(const AttentionArguments& a, int64_t first_kv_head, 
 
 size_t widened_kv_bytes(const StepBounds& bounds, DType type) {
   if (bounds.kv_format == KvFormat::plain) return 0;
-  return widened_piece(bounds.sequences, pages_for(bounds.context), bounds.n_kv_heads,
+  return widened_piece(most_divided(bounds), pages_for(bounds.context), bounds.n_kv_heads,
                        page_bytes(bounds.head_dim, bounds.head_dim, type))
       .bytes;
 }

@@ -1,13 +1,12 @@
 // Matrices that go from token to token, or over whole pages of tokens at once.
 //
-//   a new token of each sequence, columns in fours                    recur_token.cu
+//   pages of which the step has all tokens, 16-bit queries, keys and
+//   values, rows at multiples of 16 bytes, keys and values of
+//   multiples of 16 elements, all of a head's matrix decaying alike   recur_chunks.cu
+//   other pages                                                       token by token, here
+//   a piece's tokens before and after these, decode, columns in fours recur_token.cu
 //     of a sequence alone, on Hopper                                    in the step's kernel
-//   16-bit queries, keys and values, rows at multiples of 16 bytes,
-//   keys and values of multiples of 16 elements:
-//     pages of which the step has all tokens, all of a head's
-//     matrix decaying alike                                           recur_chunks.cu
-//     a piece's tokens before and after these, decode                 token by token
-//   else                                                              token by token
+//   else                                                              token by token, here
 //
 // So a token's result depends on its position and the text alone, as long as pieces of prompts end
 // at page borders, and not on what else the step computes.
@@ -36,13 +35,6 @@ constexpr int kGroup = kParts * kKeys;            // keys that a column's lanes 
 template <bool kByChannel>
 constexpr int kTile = kByChannel ? 8 : 16;
 constexpr int kMostGroups = 16;
-
-// Which of each sequence's tokens a launch goes over.
-enum class Tokens {
-  all,
-  before_pages,  // those before the piece's first whole page
-  after_pages,   // and after the last
-};
 
 // Queries and keys of a tile's tokens, scaled, zero beyond key_dim; and how matrices change.
 template <int kGroups, bool kByChannel>
@@ -80,9 +72,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int64_t first = a.batch.query_start[s];
   const int n_tokens = a.batch.query_start[s + 1] - static_cast<int>(first);
   const int32_t kv_len = a.batch.kv_len[s];
-  TokenSpan span{0, n_tokens};
-  if (tokens == Tokens::before_pages) span.end = whole_pages(kv_len, n_tokens).begin;
-  if (tokens == Tokens::after_pages) span.begin = whole_pages(kv_len, n_tokens).end;
+  const TokenSpan span = span_of(tokens, kv_len, n_tokens);
   if (span.begin == span.end) return;
   const int64_t key_first = int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
 
@@ -214,20 +204,26 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
   }
   if (batch.n_tokens == 0) return;
   const RecurArguments arguments{batch, q, k, v, gates, recurrence, states, out};
-  if (step_kernel_.recur(arguments) || recur_token(queue(), arguments)) return;
+  if (step_kernel_.recur(arguments)) return;
   const auto pieces =
       static_cast<unsigned>((recurrence.value_dim + kBlockColumns - 1) / kBlockColumns);
   const Grid grid{
       {pieces, static_cast<unsigned>(recurrence.n_heads), static_cast<unsigned>(batch.n_sequences)},
       kWarps * kWarp};
-  if (batch.max_query_len < kPageTokens || !chunks_fit(arguments)) {
-    return launch_recurrence(queue(), grid, arguments, Tokens::all);
+  const auto go_over_few = [&](Tokens tokens) {
+    if (!recur_token(arguments, tokens, queue())) {
+      launch_recurrence(queue(), grid, arguments, tokens);
+    }
+  };
+  go_over_few(Tokens::before_pages);
+  if (batch.max_query_len < kPageTokens) return;
+  if (chunks_fit(arguments)) {
+    const ScratchPiece piece = chunks_piece(batch.n_tokens / kPageTokens, recurrence.n_heads);
+    recur_chunks(arguments, scratch_.at_least(piece.bytes), queue());
+  } else {
+    launch_recurrence(queue(), grid, arguments, Tokens::pages);
   }
-  const ScratchPiece piece = chunks_piece(batch.n_tokens / kPageTokens, recurrence.n_heads);
-  std::byte* scratch = scratch_.at_least(piece.bytes);
-  launch_recurrence(queue(), grid, arguments, Tokens::before_pages);
-  recur_chunks(arguments, scratch, queue());
-  launch_recurrence(queue(), grid, arguments, Tokens::after_pages);
+  go_over_few(Tokens::after_pages);
 }
 
 }  // namespace faststream

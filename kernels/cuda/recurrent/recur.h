@@ -35,6 +35,18 @@ constexpr TokenSpan whole_pages(int32_t kv_len, int32_t count) {
   return begin < end ? TokenSpan{begin, end} : TokenSpan{count, count};
 }
 
+/// Which of each sequence's new tokens a launch goes over.
+enum class Tokens {
+  before_pages,  ///< those before the piece's first whole page, or all
+  pages,
+  after_pages,
+};
+constexpr TokenSpan span_of(Tokens tokens, int32_t kv_len, int32_t count) {
+  const TokenSpan pages = whole_pages(kv_len, count);
+  if (tokens == Tokens::before_pages) return {0, pages.begin};
+  return tokens == Tokens::pages ? pages : TokenSpan{pages.end, count};
+}
+
 /// Whether recur_chunks() takes such matrices: 16-bit ones of one type, rows at multiples of 16
 /// bytes, keys and values of 16 elements and more at a time, at most 256 keys, for which a
 /// block has enough shared memory (GPUs with 100 KB have for 128), none of which decays by itself.

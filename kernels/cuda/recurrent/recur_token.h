@@ -1,4 +1,4 @@
-// Recurrences of sequences that have one new token each.
+// Recurrences of few new tokens of each sequence.
 #pragma once
 
 #include "kernels/cuda/queue.h"
@@ -21,8 +21,8 @@ constexpr int token_keys_of_part(const Recurrence& recurrence) {
 /// Whether recur_token() takes matrices of such shapes.
 bool recur_token_fits(const Recurrence& recurrence, const StateLayer& states);
 
-/// Launches the kernel for them; false where there is none for the shapes, or where a sequence has
-/// more than one token.
-bool recur_token(const Queue& queue, const RecurArguments& arguments);
+/// Launches the kernel for such tokens of each sequence, one after the other, with the bits that
+/// each has in a step of its own. False, with nothing done, where there is none for the shapes.
+bool recur_token(const RecurArguments& arguments, Tokens tokens, const Queue& queue);
 
 }  // namespace faststream

@@ -29,6 +29,12 @@ struct AttentionCase {
   bool relative_of_keys = true;
 
   [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
+  // Queries at the end of the batch that find what each would alone.
+  [[nodiscard]] int32_t queries_alone() const {
+    const auto [queries, kv_len] = sequences.back();
+    const bool are_few = queries <= kFewQueries && kv_len > queries && !bidirectional;
+    return relative_vectors == 0 && (queries == 1 || are_few) ? queries : 0;
+  }
 };
 
 std::string describe(const AttentionCase& shape) {
@@ -70,6 +76,8 @@ class BackendAttention : public BackendTest {
     HostTensor v = make_cache(kv_type, shape.n_kv_heads,
                               shape.values_in_keys ? 0 : shape.v_head_dim(), n_pages, batch);
     if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
+    const HostTensor whole_k = k;
+    const HostTensor whole_v = v;
     const HostTensor qkv = take_new_tokens(
         batch, random_tensor(random_, act, batch.n_tokens(), q_dim, 0, 2), shape.n_kv_heads, k, v,
         shape.values_in_keys ? 0 : 8);  // rows of latents have no gaps, which one kernel needs
@@ -87,9 +95,9 @@ class BackendAttention : public BackendTest {
     const std::vector<int32_t> vectors = vectors_by_distance(shape.relative_vectors);
 
     const auto attend_in = [&](Backend& backend, const Batch& step, const HostTensor& rows,
-                               DType out_type) {
-      const DeviceTensor device_k(backend, k);
-      const DeviceTensor device_v(backend, v);
+                               const HostTensor& keys, const HostTensor& values, DType out_type) {
+      const DeviceTensor device_k(backend, keys);
+      const DeviceTensor device_v(backend, values);
       const DeviceTensor device_qkv(backend, rows);
       const DeviceTensor cos_sin(backend, HostTensor(DType::f32, step.n_tokens(), 0));
       const DeviceNumbers device_sinks(backend, shape.sinks ? &sinks : nullptr);
@@ -130,7 +138,7 @@ class BackendAttention : public BackendTest {
       return out.fetch();
     };
     const auto attend = [&](Backend& backend, DType out_type) {
-      return attend_in(backend, batch, qkv, out_type);
+      return attend_in(backend, batch, qkv, k, v, out_type);
     };
     // Values are below kLargest: a probability rounded to act is off by a unit roundoff of itself,
     // all together by one of the largest value; then the result is rounded. Scores are float32
@@ -144,10 +152,11 @@ class BackendAttention : public BackendTest {
       expect_near(
           got, want, [&](int64_t, int64_t) { return kLargest * (2 * unit_roundoff(act) + 1e-5); },
           what);
-      if (shape.sequences.back().queries > 1 || shape.relative_vectors > 0) continue;
-      const int64_t last = batch.n_tokens() - 1;
-      expect_equal(attend_in(*backend, last_alone(batch), qkv.row_range(last, 1), act),
-                   got.row_range(last, 1), what + ", the last one alone");
+      for (int32_t row = batch.n_tokens() - shape.queries_alone(); row < batch.n_tokens(); ++row) {
+        expect_equal(attend_in(*backend, row_alone(batch, row), qkv.row_range(row, 1), whole_k,
+                               whole_v, act),
+                     got.row_range(row, 1), what + ", row " + std::to_string(row) + " alone");
+      }
     }
   }
 
@@ -235,10 +244,11 @@ class BackendAttention : public BackendTest {
     }
   }
 
-  /// A batch of the last sequence of another.
-  static Batch last_alone(const Batch& batch) {
+  /// A batch of one row of the last sequence of another.
+  static Batch row_alone(const Batch& batch, int32_t row) {
+    const auto at = static_cast<size_t>(row);
     Batch alone;
-    alone.add_sequence({&batch.tokens.back(), 1}, batch.positions.back());
+    alone.add_sequence({&batch.tokens[at], 1}, batch.positions[at]);
     alone.max_pages = batch.max_pages;
     alone.page_table.assign(batch.page_table.end() - batch.max_pages, batch.page_table.end());
     return alone;
@@ -369,6 +379,31 @@ TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
     for (const int32_t queries : {2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130}) {
       check_attention(weights, {2, 2, 64, {{queries, queries}}});
       check_attention(weights, {2, 2, 64, {{queries, queries + 37}}});
+    }
+  }
+}
+
+// Whatever kernels each takes, as the last tokens of a batch.
+TEST_P(BackendAttention, AFewTokensFindWhatEachWouldAlone) {
+  const std::vector<std::vector<TestSequence>> batches = {
+      {{3, 34}}, {{1, 90}, {16, 300}}, {{70, 70}, {2, 9}, {kFewQueries + 1, 40}, {5, 1100}}};
+  for (const WeightFormat weights : kFloatFormats) {
+    for (const std::vector<TestSequence>& sequences : batches) {
+      for (const int32_t dim : {20, 64, 128, 256, 512}) {
+        if (kSanitized && dim > 64) continue;
+        check_attention(weights, {4, 2, dim, sequences});
+      }
+      check_attention(weights, {4, 2, 64, sequences, 40, 2.5F, true, true});
+      AttentionCase in_blocks{4, 1, 64, sequences, 33};
+      in_blocks.in_blocks = true;
+      check_attention(weights, in_blocks);
+      AttentionCase biased{4, 2, 64, sequences};
+      biased.bias_reach = 20;
+      check_attention(weights, biased);
+      AttentionCase latent{20, 1, 192, sequences};
+      latent.value_dim = 128;
+      latent.values_in_keys = true;
+      check_attention(weights, latent);
     }
   }
 }

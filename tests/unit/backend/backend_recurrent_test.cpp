@@ -358,6 +358,8 @@ TEST_P(BackendRecurrent, RecurDoesNotDependOnPiecesAndCompany) {
         EXPECT_TRUE(whole == results({kTokens}, true)) << what << ": company";
         EXPECT_TRUE(whole == results({12, 44, 236, 268, kTokens}, false)) << what << ": pieces";
         EXPECT_TRUE(whole == results({140, kTokens}, true)) << what << ": two, and company";
+        EXPECT_TRUE(whole == results({1, 2, 6, 12, 301, 302, 309, kTokens}, true))
+            << what << ": tokens one by one before and after pages";
       }
     }
   }

@@ -12,8 +12,9 @@
 
 namespace faststream {
 
-inline EngineOptions speculating(const std::string& speculate, int32_t slots) {
-  return {.device = "cpu",
+inline EngineOptions speculating(const std::string& speculate, int32_t slots,
+                                 const std::string& device = "cpu") {
+  return {.device = device,
           .threads = 2,
           .slots = slots,
           .speculate = speculate,

@@ -7,6 +7,7 @@
 
 #include "engine/engine.h"
 #include "support/error.h"
+#include "unit/backend/test_backends.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/repeating_requests.h"
@@ -14,13 +15,38 @@
 namespace faststream {
 namespace {
 
-class SpeculationEngine : public testing::TestWithParam<std::string> {
+using SpeculationParameters = std::pair<std::string, std::string>;  // device, model
+
+// In bf16, of widths for which a GPU has kernels of their own.
+ModelConfig wide_delta_net_shape() {
+  ModelConfig config =
+      hybrid_engine_shape(DeltaNetConfig{.n_key_heads = 1,
+                                         .n_value_heads = 2,
+                                         .key_head_dim = 32,
+                                         .value_head_dim = 16,
+                                         .convolution = {.taps = 4, .activation = Activation::silu},
+                                         .norm = {.kind = NormKind::rms, .eps = 1e-6F}});
+  set_formats(config, WeightFormat::bf16, WeightFormat::bf16, WeightFormat::bf16);
+  return config;
+}
+
+class SpeculationEngine : public testing::TestWithParam<SpeculationParameters> {
  protected:
+  void SetUp() override {
+    if (GetParam().first == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
   static std::filesystem::path model() {
-    const std::string& name = GetParam();
+    const std::string& name = GetParam().second;
     if (name == "delta_net") return engine_model_of(hybrid_engine_shape(small_delta_net()), name);
+    if (name == "wide_delta_net") return engine_model_of(wide_delta_net_shape(), name);
     if (name == "windowed") return engine_model(WeightFormat::f32, 40);
-    return engine_model(name == "int8" ? WeightFormat::int8 : WeightFormat::f32);
+    if (name == "windowed_bf16") return engine_model(WeightFormat::bf16, 40);
+    return engine_model(*format_from_name(name));
+  }
+  static EngineOptions speculating(const std::string& speculate, int32_t slots) {
+    return faststream::speculating(speculate, slots, GetParam().first);
   }
 
   // What an engine that proposes nothing answers to requests one by one, and in how many steps.
@@ -166,9 +192,24 @@ TEST(Speculation, RefusesADraftOfAnotherTokenizer) {
   EXPECT_THROW(Engine(engine_model(), speculating("guess", 1)), UsageError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SpeculationEngine,
-                         testing::Values("f32", "int8", "windowed", "delta_net"),
-                         [](const auto& tested) { return tested.param; });
+std::vector<SpeculationParameters> on_device(const std::string& device,
+                                             const std::vector<std::string>& models) {
+  std::vector<SpeculationParameters> all;
+  for (const std::string& model : models) all.emplace_back(device, model);
+  return all;
+}
+std::string name_of(const testing::TestParamInfo<SpeculationParameters>& info) {
+  return info.param.second;
+}
+INSTANTIATE_TEST_SUITE_P(Cpu, SpeculationEngine,
+                         testing::ValuesIn(on_device("cpu",
+                                                     {"f32", "int8", "windowed", "delta_net"})),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Cuda, SpeculationEngine,
+                         testing::ValuesIn(on_device("cuda", {"f32", "bf16", "int8", "int4", "fp8",
+                                                              "mxfp4", "windowed_bf16", "delta_net",
+                                                              "wide_delta_net"})),
+                         name_of);
 
 }  // namespace
 }  // namespace faststream
