@@ -218,7 +218,7 @@ void CudaBackend::synchronize() {
 }
 
 BatchView CudaBackend::upload(const Batch& batch) {
-  const Batch& divided = divided_ = divide_few_queries(batch);
+  const Batch& divided = divided_ = divide_one_by_one(batch);
   const std::array parts = {&batch.tokens,       &batch.positions,    &batch.sequence_of,
                             &batch.query_start,  &batch.kv_len,       &batch.page_table,
                             &batch.logit_rows,   &batch.segments,     &batch.source_len,

@@ -4,8 +4,8 @@
 
 namespace faststream {
 
-void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position,
-                         int32_t rope_length) {
+void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position, int32_t rope_length,
+                         bool is_one_by_one) {
   if (query_start.empty()) query_start.push_back(0);
   tokens.insert(tokens.end(), new_tokens.begin(), new_tokens.end());
   sequence_of.insert(sequence_of.end(), new_tokens.size(), n_sequences());
@@ -13,6 +13,7 @@ void Batch::add_sequence(std::span<const int32_t> new_tokens, int32_t position,
   query_start.push_back(n_tokens());
   kv_len.push_back(position);
   rope_lengths.push_back(rope_length);
+  one_by_one.push_back(is_one_by_one ? 1 : 0);
 }
 
 void Batch::set_adapter(int32_t adapter) {
@@ -29,19 +30,15 @@ void Batch::set_adapter(int32_t adapter) {
   add(adapter_logits, static_cast<int32_t>(first_logit), n_logits());
 }
 
-Batch divide_few_queries(const Batch& batch) {
-  const auto few_of = [&](size_t s) {
-    const int32_t queries = batch.query_start[s + 1] - batch.query_start[s];
-    const bool goes_on = batch.kv_len[s] > queries;
-    return goes_on && queries <= kFewQueries ? queries : 1;
-  };
+Batch divide_one_by_one(const Batch& batch) {
   const auto n_sequences = static_cast<size_t>(batch.n_sequences());
   Batch divided;
   divided.max_pages = batch.max_pages;
   divided.n_groups = batch.n_groups;
   std::vector<size_t> row_of;  // of the page table
   for (size_t s = 0; s < n_sequences; ++s) {
-    const int32_t parts = few_of(s);
+    const bool divides = !batch.one_by_one.empty() && batch.one_by_one[s] != 0;
+    const int32_t parts = divides ? batch.query_start[s + 1] - batch.query_start[s] : 1;
     for (int32_t i = 0; i < parts; ++i) {
       divided.query_start.push_back(batch.query_start[s] + i);
       divided.kv_len.push_back(batch.kv_len[s] - (parts - 1 - i));

@@ -13,6 +13,9 @@ namespace faststream {
 /// positions.
 inline constexpr int32_t kPageTokens = 32;
 
+/// Tokens of a sequence in a step that may be one by one, see Batch.
+inline constexpr int32_t kMostOneByOne = 16;
+
 /// Pages that hold so many tokens.
 constexpr int32_t pages_for(int64_t tokens) {
   return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
@@ -39,6 +42,10 @@ struct Batch {
       query_start;              ///< [n_sequences + 1] first row of each sequence; then n_tokens
   std::vector<int32_t> kv_len;  ///< [n_sequences] cached tokens after this pass
   std::vector<int32_t> rope_lengths;  ///< [n_sequences] see Rope; or empty: all 0
+  /// [n_sequences] 1: its tokens, kMostOneByOne at most, find the bits that each would as the only
+  /// one of a step, as those that a text generates one after the other; 0: as parts of a prompt do,
+  /// however that is divided among steps, if no step has a single token of several.
+  std::vector<int32_t> one_by_one;
   /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
   std::vector<int32_t> page_table;
   std::vector<int32_t> logit_rows;  ///< [n_logits] rows whose logits are wanted, ascending
@@ -66,7 +73,8 @@ struct Batch {
 
   /// Adds a sequence's new tokens, the first of which is at `position`: all that has an entry for
   /// each token or sequence, but pages, logit_rows, segments and sources.
-  void add_sequence(std::span<const int32_t> new_tokens, int32_t position, int32_t rope_length = 0);
+  void add_sequence(std::span<const int32_t> new_tokens, int32_t position, int32_t rope_length = 0,
+                    bool one_by_one = false);
 
   /// The sequence that was added last, whose rows of logits are in logit_rows, has this adapter,
   /// counted from 0.
@@ -80,14 +88,10 @@ struct Batch {
   }
 };
 
-/// The most queries of a sequence that attention may take one by one.
-inline constexpr int32_t kFewQueries = 16;
-
-/// A batch as attention may take it: of a sequence that goes on with 2 to kFewQueries tokens, each
-/// is a sequence of its own, whose cache ends with it, as if a step had it alone. So several tokens
-/// of a text in a step give what one after the other would. It has what attention reads of
-/// sequences, query_start, kv_len and page_table, and no sequences where none is divided.
-Batch divide_few_queries(const Batch& batch);
+/// A batch as attention may take it: each token of a sequence whose tokens are one by one is a
+/// sequence of its own, whose cache ends with it. It has what attention reads of sequences,
+/// query_start, kv_len and page_table, and no sequences where none is divided.
+Batch divide_one_by_one(const Batch& batch);
 
 /// A Batch in a backend's memory (same shapes); the counts and maxima stay on the host so that
 /// launches can be sized without reading back.
@@ -116,7 +120,7 @@ struct BatchView {
   int32_t max_source_len = 0;
   const Batch* host = nullptr;  ///< what this is the copy of
 
-  /// That of divide_few_queries(); see view_of_queries().
+  /// That of divide_one_by_one(); see view_of_queries().
   struct Divided {
     const int32_t* query_start = nullptr;
     const int32_t* kv_len = nullptr;
@@ -148,7 +152,7 @@ inline BatchView view_of_group(BatchView batch, int32_t group) {
   return batch;
 }
 
-/// The view whose sequences, but for sequence_of, are those of divide_few_queries().
+/// The view whose sequences, but for sequence_of, are those of divide_one_by_one().
 inline BatchView view_of_queries(BatchView batch) {
   if (batch.divided.host == nullptr) return batch;
   batch.query_start = batch.divided.query_start;

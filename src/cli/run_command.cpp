@@ -14,6 +14,7 @@
 #include "cli/chat/chat_command.h"
 #include "cli/devices_command.h"
 #include "cli/embed/embed_command.h"
+#include "cli/engine_stats.h"
 #include "cli/generate.h"
 #include "cli/perplexity_command.h"
 #include "cli/setting_options.h"
@@ -22,7 +23,6 @@
 #include "program/interrupt.h"
 #include "program/output.h"
 #include "support/error.h"
-#include "support/machine.h"
 #include "support/progress.h"
 
 namespace faststream::cli {
@@ -142,27 +142,17 @@ std::string rate(size_t tokens, double seconds) {
 }
 
 void print_stats(const Engine& engine, const Result& result, bool has_score) {
-  const EngineInfo& info = engine.info();
-  const EngineStats stats = engine.stats();
   // The first generated token comes out of the prompt's pass.
   const size_t generated = result.outputs.front().tokens.size();
   const size_t steps = generated == 0 ? 0 : generated - 1;
-  std::fprintf(stderr, "device:     %s\n", info.device.c_str());
-  std::fprintf(stderr, "load:       %.3f s\n", info.load_seconds);
+  print_device(engine.info());
   const auto prompted = static_cast<size_t>(result.prompt_tokens);
   std::fprintf(stderr, "prompt:     %zu tokens, %s\n", prompted,
                rate(prompted, result.prompt_seconds).c_str());
   std::fprintf(stderr, "generation: %zu tokens, %s\n", generated,
                rate(steps, result.generation_seconds).c_str());
-  if (stats.proposed_tokens > 0) {
-    std::fprintf(stderr, "speculated: %lld of %lld proposed tokens accepted, %lld steps\n",
-                 static_cast<long long>(stats.accepted_tokens),
-                 static_cast<long long>(stats.proposed_tokens),
-                 static_cast<long long>(stats.steps));
-  }
-  std::fprintf(stderr, "memory:     weights %s, KV cache %s (context %lld), process peak %s\n",
-               format_bytes(info.weight_bytes).c_str(), format_bytes(info.kv_bytes).c_str(),
-               static_cast<long long>(info.context), format_bytes(peak_memory()).c_str());
+  print_steps(engine.stats());
+  print_memory(engine.info());
   if (has_score) {
     std::fprintf(stderr, "score:      %.6f\n", result.outputs.front().score);
   } else {
@@ -199,8 +189,10 @@ void run_command(const RunOptions& options) {
     return;
   }
   if (!options.batch.input.empty()) {
+    BatchOptions batch = options.batch;
+    batch.stats = options.stats;
     batch_command(
-        options.batch, [&] { return batch_origin(options.model, options.engine, options.request); },
+        batch, [&] { return batch_origin(options.model, options.engine, options.request); },
         options.request, [&] { return load(options); });
     return;
   }

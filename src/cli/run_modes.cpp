@@ -91,7 +91,7 @@ constexpr OptionUse kOptionUses[] = {
     {"--speculate", kGenerating, Idle::told},
     {"--echo", kPrompt, Idle::told},
     {"--special", kGenerating, Idle::told},
-    {"--stats", kPrompt | kChat | kEncoding, Idle::told},
+    {"--stats", kPrompt | kChat | kBatch | kEncoding, Idle::told},
     {"--batch", kBatch | kEncoding},
     {"--output", kBatch | kEncoding},
     {"--resume", kBatch},

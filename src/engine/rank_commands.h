@@ -19,7 +19,7 @@ void visit_members(SomeBatch& batch, Visit visit) {
   for (auto* values : {&batch.tokens, &batch.positions, &batch.sequence_of, &batch.query_start,
                        &batch.kv_len, &batch.rope_lengths, &batch.page_table, &batch.logit_rows,
                        &batch.segments, &batch.source_len, &batch.source_pages, &batch.state_from,
-                       &batch.state_to, &batch.state_border}) {
+                       &batch.state_to, &batch.state_border, &batch.one_by_one}) {
     visit(*values);
   }
   for (auto* rows : {&batch.adapter_tokens, &batch.adapter_logits}) visit(*rows);

@@ -146,7 +146,7 @@ void Runner::pack(std::span<const NewTokens> inputs) {
       tokens = joined;
     }
     batch_.add_sequence(tokens, input.sequence->n_cached - input.n_tokens(),
-                        input.sequence->kind.rope_length);
+                        input.sequence->kind.rope_length, input.one_by_one);
     if (input.with_states) {
       if (batch_.states_end == 0) batch_.states_first = batch_.n_tokens() - input.n_tokens();
       batch_.states_end = batch_.n_tokens();

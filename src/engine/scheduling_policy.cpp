@@ -68,6 +68,7 @@ SchedulingPolicy::~SchedulingPolicy() {
 
 void SchedulingPolicy::add(Entry& entry) {
   if (!entry.has_tokens) {
+    entry.n_prompt = static_cast<int32_t>(text_length(entry));
     entry.kind = {.rope_length = config_.rope_length(text_length(entry)),
                   .adapter = entry.group->adapter()};
   }
@@ -138,7 +139,9 @@ void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> 
   if (processed.empty()) return;
   const Stopwatch watch;
   limits_.drafter->processed(processed, most_followed());
-  gate_.read_states(watch.seconds());
+  const double seconds = watch.seconds();
+  gate_.read_states(seconds);
+  seconds_of_proposing_ += seconds;
 }
 
 void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_tokens,
@@ -227,15 +230,18 @@ void SchedulingPolicy::end_step(const StepPlan& step) {
 }
 
 void SchedulingPolicy::measured(const StepPlan& step, std::span<const Part> parts,
-                                int32_t n_source_tokens, double seconds) {
+                                int32_t n_source_tokens, const StepSeconds& seconds) {
+  // The gate was told of what was spent on proposals.
+  const double in_all =
+      std::max(seconds.of_device, seconds.in_all - std::exchange(seconds_of_proposing_, 0));
   const int32_t n_decode = step.n_tokens(parts, true);
   const int32_t n_prompt = step.n_tokens(parts, false) + n_source_tokens;
-  alone_.measured(n_prompt + n_decode, seconds);
-  gate_.passed(seconds);
-  if (n_decode > 0) beside_.measured(n_prompt, seconds);
+  alone_.measured(n_prompt + n_decode, seconds.of_device);
+  gate_.passed(in_all);
+  if (n_decode > 0) beside_.measured(n_prompt, seconds.of_device);
   if (n_decode > 0 && n_prompt == 0) {
     const int32_t n_proposed = step.n_proposed(parts);
-    gate_.measured(n_decode - n_proposed, n_proposed, seconds);
+    gate_.measured(n_decode - n_proposed, n_proposed, in_all);
   }
   counts_.prompt_tokens += n_source_tokens;
 }

@@ -77,6 +77,7 @@ struct SchedulerEntry {
   /// scheduler's, as all that follows.
   std::vector<Sequence> sequences = {};
   bool has_tokens = false;         ///< the group has accepted some
+  int32_t n_prompt = 0;            ///< tokens of its texts before that
   TextKind kind = {};              ///< of its sequences
   int32_t n_proposing = 0;         ///< tokens, in the step that is planned
   const StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight
@@ -118,6 +119,12 @@ struct StepPlan {
   [[nodiscard]] int32_t n_tokens(std::span<const Part> of, bool in_decode) const;
   /// Of them those that are proposed.
   [[nodiscard]] int32_t n_proposed(std::span<const Part> of) const;
+};
+
+/// How long a step took.
+struct StepSeconds {
+  double of_device = 0;
+  double in_all = 0;  ///< with what the host did before
 };
 
 /// Groups of sequences wait, then run in slots, of which a group takes as many as it may have
@@ -191,9 +198,9 @@ class SchedulingPolicy {
   void fail_all(std::string_view error);
   /// The step is over for those that it ran, and for those that it had no room for.
   void end_step(const StepPlan& step);
-  /// Notes how long the device took for these parts and n_source_tokens of their sources.
+  /// Notes how long these parts and n_source_tokens of their sources took.
   void measured(const StepPlan& step, std::span<const Part> parts, int32_t n_source_tokens,
-                double seconds);
+                const StepSeconds& seconds);
 
   /// What became of entries since the last call.
   [[nodiscard]] std::vector<Outcome> take_outcomes();
@@ -223,7 +230,8 @@ class SchedulingPolicy {
   void plan_decode(Entry& entry);
   void plan_prefill();
   int32_t plan_prefill(Entry& entry, int32_t budget);
-  [[nodiscard]] int32_t cut(const Sequence& sequence, int32_t n_pending, int32_t n_room) const;
+  [[nodiscard]] int32_t cut(const Entry& entry, const Sequence& sequence, int32_t n_pending,
+                            int32_t n_room) const;
   void begin_part(Entry& entry, bool is_decode);
   NewTokens& add_input(size_t i, int32_t n_tokens, NewTokens::Logits logits);
   void end_part();
@@ -246,6 +254,7 @@ class SchedulingPolicy {
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
   SpeculationGate gate_;
+  double seconds_of_proposing_ = 0;  // since a step was measured
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order
   int32_t n_waiting_ = 0;

@@ -27,7 +27,9 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
     if (is_joint(*entry) && pending(*entry, 0) == 0) split(*entry);
   }
   plan_sources();
+  const Stopwatch watch;
   choose_proposals();
+  seconds_of_proposing_ += watch.seconds();
   plan_decode();
   plan_prefill();
   order_by_adapter();
@@ -187,7 +189,9 @@ void SchedulingPolicy::plan_decode(Entry& entry) {
     }
     const auto wanted = static_cast<int32_t>(proposed.size()) + 1;
     const int32_t n = take_pages(entry.sequences[i], wanted);
-    add_input(i, 1, NewTokens::Logits::all).proposed = proposed.first(static_cast<size_t>(n - 1));
+    NewTokens& input = add_input(i, 1, NewTokens::Logits::all);
+    input.proposed = proposed.first(static_cast<size_t>(n - 1));
+    input.one_by_one = true;
     n_proposable_ -= n - 1;
   }
   end_part();
@@ -222,28 +226,35 @@ int32_t SchedulingPolicy::plan_prefill(Entry& entry, int32_t budget) {
     Sequence& sequence = entry.sequences[i];
     const int32_t n_pending = pending(entry, i) - n_kept;
     const int32_t n_wanted = std::min(n_pending, budget - n_planned);
-    int32_t n = cut(sequence, n_pending, take_pages(sequence, n_wanted));
+    int32_t n = cut(entry, sequence, n_pending, take_pages(sequence, n_wanted));
     // Sequences in decode free pages sooner or later; where there are none, the first goes on.
     const auto is_stuck = [&] {
       return n == 0 && n_wanted > 0 && step_->inputs.empty() && !beside_another_;
     };
     while (is_stuck() && running_.back() != &entry) {
       preempt(*running_.back());
-      n = cut(sequence, n_pending, take_pages(sequence, n_wanted));
+      n = cut(entry, sequence, n_pending, take_pages(sequence, n_wanted));
     }
     if (n == 0) continue;
     const bool complete = is_single && n == n_pending;
-    add_input(i, n, complete ? NewTokens::Logits::last : NewTokens::Logits::none);
+    const bool was_generated = sequence.n_cached >= entry.n_prompt;
+    add_input(i, n, complete ? NewTokens::Logits::last : NewTokens::Logits::none).one_by_one =
+        was_generated;
     n_planned += n;
   }
   end_part();
   return n_planned;
 }
 
-// How many of a sequence's n_pending prompt tokens a step with room for n_room takes: so many that
-// the piece ends where the caches want it, and where others branch off. It cuts off no single
-// token: rounding would then depend on where the rest of the batch had the prompt cut.
-int32_t SchedulingPolicy::cut(const Sequence& sequence, int32_t n_pending, int32_t n_room) const {
+// How many of a sequence's n_pending tokens a step with room for n_room takes: of the prompt so
+// many that the piece ends where the caches want it, and where others branch off. It cuts off no
+// single token: rounding would then depend on where the rest of the batch had the prompt cut. What
+// a preempted text had generated comes behind it, one by one.
+int32_t SchedulingPolicy::cut(const Entry& entry, const Sequence& sequence, int32_t n_pending,
+                              int32_t n_room) const {
+  const int32_t of_prompt = entry.n_prompt - sequence.n_cached;
+  if (of_prompt <= 0) return std::min({n_room, n_pending, kMostOneByOne});
+  n_pending = std::min(n_pending, of_prompt);
   const int32_t unit = caches_.piece_tokens();
   int32_t n = std::min(n_room, n_pending);
   const int32_t until_branch = sequence.branch - sequence.n_cached;

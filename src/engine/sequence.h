@@ -59,6 +59,7 @@ struct NewTokens {
   /// Tokens that may come next and are processed after the others: how many of them stay is said
   /// after the step (SequenceCaches::commit()).
   std::span<const int32_t> proposed = {};
+  bool one_by_one = false;  ///< see Batch
   /// Predictors read the hidden states of all of them; else at most, and where this is so of all
   /// inputs of a step, of those whose logits are wanted.
   bool with_states = true;

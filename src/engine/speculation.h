@@ -30,7 +30,7 @@ Speculation speculation_from_name(std::string_view name);
 Speculation::Kind speculation_of_request(std::string_view asked, Speculation::Kind kind);
 
 /// Tokens that are proposed for a text in a step, at most.
-inline constexpr int32_t kMostProposed = kFewQueries - 1;
+inline constexpr int32_t kMostProposed = kMostOneByOne - 1;
 /// Sequences that run beside which there are proposals, and proposals of a step, at most: with
 /// more, reading weights is shared by so many tokens that others cost what they bring.
 inline constexpr int32_t kMostSpeculating = 64;

@@ -252,7 +252,8 @@ TEST(Run, PrintsStatisticsToStandardError) {
                    "--device", "cpu", "--seed", "9"});
   EXPECT_EQ(result.exit_code, 0);
   for (const char* label : {"device:     CPU", "load:", "prompt:", "tokens/s",
-                            "generation: 5 tokens, 4 in ", "memory:", "seed:       9"}) {
+                            "generation: 5 tokens, 4 in ", "steps:      5, ", "memory:",
+                            "seed:       9"}) {
     EXPECT_NE(result.err.find(label), std::string::npos) << label << "\n" << result.err;
   }
 }
@@ -359,8 +360,8 @@ TEST(Run, TellsOfOptionsThatHaveNoEffectAndGoesOn) {
        "--temp has no effect with --tokenize\n--device has no effect with --tokenize\n"},
       {{"--perplexity", text, "--device", "cpu", "--seed", "7"},
        "--seed has no effect with --perplexity\n"},
-      {{"--batch", text, "-n", "1", "--device", "cpu", "--stats"},
-       "--stats has no effect with --batch\n"}};
+      {{"--batch", text, "-n", "1", "--device", "cpu", "--echo"},
+       "--echo has no effect with --batch\n"}};
   for (const auto& [options, words] : cases) {
     std::vector<std::string> args = {"faststream-run", "-m", model};
     args.insert(args.end(), options.begin(), options.end());

@@ -1,7 +1,7 @@
 // Attention over KV pages: which kernel computes it. A packed batch may hold sequences in decode
 // (one query, split over the cache) and in prefill (tiles of queries): each kernel skips the
-// other's sequences. A few tokens with which a text goes on are as many queries in decode
-// (view_of_queries()), so that they find what each would alone.
+// other's sequences. Tokens that are one by one (Batch) are as many sequences in decode
+// (view_of_queries()).
 //
 //   16-bit queries and cache of one type, rows at multiples of 16 bytes,
 //   heads of up to 512 dimensions                                         tensor cores
@@ -125,7 +125,7 @@ int max_splits(const AttentionRule& rule, const BatchView& batch) {
 }
 
 int64_t most_divided(const StepBounds& bounds) {
-  return std::clamp(bounds.tokens, bounds.sequences, bounds.sequences * kFewQueries);
+  return std::clamp(bounds.tokens, bounds.sequences, bounds.sequences * kMostOneByOne);
 }
 
 size_t decode_bytes(const StepBounds& bounds) {

@@ -30,6 +30,7 @@
 #include "cli/batch/batch_resume.h"
 #include "cli/batch/batch_submitters.h"
 #include "cli/batch/batch_window.h"
+#include "cli/engine_stats.h"
 #include "program/interrupt.h"
 #include "program/open_file.h"
 #include "program/output.h"
@@ -169,6 +170,7 @@ class BatchRun {
   BatchRun(const BatchOptions& options, const Request& asked, const InputLines& input,
            BatchOutput& output, const DoneLines& done, bool done_is_checked, Engine& engine)
       : strict_(options.strict),
+        has_stats_(options.stats),
         asked_(asked),
         defaults_(asked),
         input_(input),
@@ -201,6 +203,7 @@ class BatchRun {
   [[nodiscard]] BatchCounts counts_now() const;
 
   const bool strict_;
+  const bool has_stats_;
   const Request asked_;  // without a seed where none is given
   Request defaults_;     // with one
   const InputLines& input_;
@@ -242,6 +245,11 @@ void BatchRun::run() {
     std::fprintf(stderr, "%s (seed %llu)\n",
                  batch_summary(counts, progress_.seconds(), failure != nullptr).c_str(),
                  static_cast<unsigned long long>(*defaults_.sampling.seed));
+  }
+  if (has_stats_) {
+    print_device(engine_.info());
+    print_steps(engine_.stats());
+    print_memory(engine_.info());
   }
   try {
     if (failure) std::rethrow_exception(failure);

@@ -19,6 +19,7 @@ struct BatchOptions {
   bool resume = false;
   bool unordered = false;
   bool strict = false;
+  bool stats = false;  ///< also say at the end how it was computed
 };
 
 /// Adds the options to `app`, bound to `options`, and --logprobs, bound to `defaults`.

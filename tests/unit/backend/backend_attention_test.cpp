@@ -27,13 +27,13 @@ struct AttentionCase {
   int32_t relative_vectors = 0;  // of each head; 0: no relative scores
   bool relative_of_queries = true;
   bool relative_of_keys = true;
+  bool one_by_one = false;  // the last sequence
 
   [[nodiscard]] int32_t v_head_dim() const { return value_dim == 0 ? head_dim : value_dim; }
   // Queries at the end of the batch that find what each would alone.
   [[nodiscard]] int32_t queries_alone() const {
-    const auto [queries, kv_len] = sequences.back();
-    const bool are_few = queries <= kFewQueries && kv_len > queries && !bidirectional;
-    return relative_vectors == 0 && (queries == 1 || are_few) ? queries : 0;
+    const int32_t queries = sequences.back().queries;
+    return relative_vectors == 0 && (queries == 1 || one_by_one) ? queries : 0;
   }
 };
 
@@ -76,6 +76,8 @@ class BackendAttention : public BackendTest {
     HostTensor v = make_cache(kv_type, shape.n_kv_heads,
                               shape.values_in_keys ? 0 : shape.v_head_dim(), n_pages, batch);
     if (shape.window > 0) pass_pages(batch, shape.window, n_pages - 1);
+    batch.one_by_one.assign(shape.sequences.size(), 0);
+    batch.one_by_one.back() = shape.one_by_one ? 1 : 0;
     const HostTensor whole_k = k;
     const HostTensor whole_v = v;
     const HostTensor qkv = take_new_tokens(
@@ -383,24 +385,37 @@ TEST_P(BackendAttention, PrefillAgreesAtPageBordersAndInChunks) {
   }
 }
 
-// Whatever kernels each takes, as the last tokens of a batch.
-TEST_P(BackendAttention, AFewTokensFindWhatEachWouldAlone) {
-  const std::vector<std::vector<TestSequence>> batches = {
-      {{3, 34}}, {{1, 90}, {16, 300}}, {{70, 70}, {2, 9}, {kFewQueries + 1, 40}, {5, 1100}}};
+// Whatever kernels take them.
+TEST_P(BackendAttention, TokensOneByOneFindWhatEachWouldAlone) {
   for (const WeightFormat weights : kFloatFormats) {
-    for (const std::vector<TestSequence>& sequences : batches) {
+    AttentionCase shape{4, 2, 64, {}};
+    shape.one_by_one = true;
+    for (const std::vector<TestSequence>& sequences : {std::vector<TestSequence>{{3, 34}},
+                                                       {{1, 90}, {16, 300}},
+                                                       {{70, 70}, {2, 9}, {17, 40}, {5, 1100}}}) {
+      shape.sequences = sequences;
       for (const int32_t dim : {20, 64, 128, 256, 512}) {
         if (kSanitized && dim > 64) continue;
-        check_attention(weights, {4, 2, dim, sequences});
+        AttentionCase of_dim = shape;
+        of_dim.head_dim = dim;
+        check_attention(weights, of_dim);
       }
-      check_attention(weights, {4, 2, 64, sequences, 40, 2.5F, true, true});
-      AttentionCase in_blocks{4, 1, 64, sequences, 33};
+      AttentionCase varied = shape;
+      varied.window = 40;
+      varied.soft_cap = 2.5F;
+      varied.sinks = varied.slopes = true;
+      check_attention(weights, varied);
+      AttentionCase in_blocks = shape;
+      in_blocks.window = 33;
       in_blocks.in_blocks = true;
       check_attention(weights, in_blocks);
-      AttentionCase biased{4, 2, 64, sequences};
+      AttentionCase biased = shape;
       biased.bias_reach = 20;
       check_attention(weights, biased);
-      AttentionCase latent{20, 1, 192, sequences};
+      AttentionCase latent = shape;
+      latent.n_heads = 20;
+      latent.n_kv_heads = 1;
+      latent.head_dim = 192;
       latent.value_dim = 128;
       latent.values_in_keys = true;
       check_attention(weights, latent);

@@ -57,6 +57,7 @@ class KnownText final : public SequenceGroup {
   std::vector<Output> take_outputs() override { return {}; }
 
   [[nodiscard]] size_t n_answer() const { return tokens_.size() - n_prompt_; }
+  [[nodiscard]] int32_t n_prompt() const { return static_cast<int32_t>(n_prompt_); }
 
  private:
   int32_t any_token() { return static_cast<int32_t>(random_() % 100); }
@@ -167,13 +168,21 @@ class Stage {
   void compute(Parts parts) {
     for (const StepPlan::Part& part : parts) {
       for (const NewTokens& input : plan_.inputs_of({&part, 1})) {
-        compute(input, part.entry->group->tokens(0));
+        compute(input, dynamic_cast<const KnownText&>(*part.entry->group));
       }
     }
   }
-  void compute(const NewTokens& input, const std::vector<int32_t>& text) {
+  void compute(const NewTokens& input, const KnownText& known) {
     const Sequence& sequence = *input.sequence;
     const int32_t first = sequence.n_cached - input.n_tokens();
+    if (first < known.n_prompt()) {
+      ASSERT_LE(sequence.n_cached, known.n_prompt());
+      ASSERT_FALSE(input.one_by_one);
+    } else {
+      ASSERT_LE(input.n_tokens(), kMostOneByOne);
+      ASSERT_TRUE(input.one_by_one || input.n_tokens() == 1);
+    }
+    const std::vector<int32_t>& text = known.tokens(0);
     std::vector<int32_t> seen(text.begin(), text.begin() + first);
     for (int32_t n = 0; n < first; ++n) {
       ASSERT_EQ(place(sequence, n), seen[static_cast<size_t>(n)]) << "position " << n;
