@@ -16,6 +16,7 @@ namespace {
 constexpr double kMemoryPart = 0.2;
 // Tokens of a text that a draft's first pass reads at most: more are to be paid for before.
 constexpr int32_t kMostUnread = kMostProposed + 1;
+static_assert(kMostUnread <= kMostOneByOne);
 
 EngineOptions options_beside(const EngineOptions& options) {
   return {.device = device_names(options.device).front(),
@@ -176,7 +177,8 @@ void DraftModel::begin(std::vector<Draft*>& drafts) {
         !model_.runner->caches().make_room(sequence, n, copies))
       return true;
     const std::span<const int32_t> tokens = group.tokens(0);
-    inputs.push_back({.sequence = &sequence, .tokens = tokens.last(static_cast<size_t>(n))});
+    inputs.push_back(
+        {.sequence = &sequence, .tokens = tokens.last(static_cast<size_t>(n)), .one_by_one = true});
     return false;
   });
   run(inputs, copies, drafts);
