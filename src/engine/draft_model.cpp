@@ -139,7 +139,11 @@ void DraftModel::run(std::span<const NewTokens> inputs, std::span<const PageCopy
   for (const NewTokens& input : inputs) n_tokens += input.n_tokens();
   if (!copies.empty()) model_.runner->copy_pages(copies);
   model_.runner->step(inputs);
-  if (!drafts.empty()) draw(drafts);
+  if (drafts.empty()) {
+    model_.runner->wait();  // so that this tells what it takes
+  } else {
+    draw(drafts);
+  }
   passes_.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
 }
 

@@ -70,6 +70,9 @@ class Executor {
   virtual std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) = 0;
   virtual std::vector<float> logits() = 0;
   virtual void copy(std::span<const std::vector<PageCopy>> copies) = 0;
+  /// Waits until the device has done what it was given; of stages, which have several steps under
+  /// way, for nothing.
+  virtual void wait() = 0;
 
   // Of a predictor alone: what its next step's tokens have, each beside it.
 
@@ -113,6 +116,7 @@ class DeviceExecutor final : public Executor {
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
   std::vector<float> logits() override;
   void copy(std::span<const std::vector<PageCopy>> copies) override;
+  void wait() override { backend_.synchronize(); }
   void take_hidden_states(std::span<const int32_t> rows) override;
   void take_own_states(std::span<const int32_t> rows) override;
   void keep_hidden_states(int32_t first, int32_t count, int32_t to) override;

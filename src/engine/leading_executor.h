@@ -23,6 +23,7 @@ class LeadingExecutor : public Executor {
   [[nodiscard]] const RunnerLimits& limits() const final { return own_->limits(); }
   [[nodiscard]] KvType kv_type() const final { return own_->kv_type(); }
   [[nodiscard]] size_t kv_bytes() const final { return own_->kv_bytes(); }
+  void wait() override { own_->wait(); }
 
  protected:
   /// A model's. own: of rank 0. The link, of all ranks, must outlive this.

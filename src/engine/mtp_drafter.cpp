@@ -33,7 +33,8 @@ void MtpDrafter::forget(const SequenceGroup& group) {
 
 void MtpDrafter::processed(std::span<const ProcessedTokens> tokens, int32_t most_texts) try {
   for (MtpHead* head : of_model_) head->processed(tokens, most_texts);
-} catch (const std::exception&) {  // the device: texts go on without a draft
+  heads_.front()->executor().wait();  // so that the caller sees what it takes
+} catch (const std::exception&) {     // the device: texts go on without a draft
   forget_all();
 }
 

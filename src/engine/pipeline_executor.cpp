@@ -87,6 +87,7 @@ class PipelineExecutor::Predictor final : public RankedExecutor {
     const std::scoped_lock lock(device());
     return RankedExecutor::logits();
   }
+  void wait() override {}
 };
 
 PipelineExecutor::PipelineExecutor(std::unique_ptr<DeviceExecutor> own, ModelConfig config,

@@ -57,6 +57,7 @@ class PipelineExecutor final : public RankedExecutor {
   std::unique_ptr<Choices> choose(std::span<const SamplingRow> rules) override;
   /// Of the last step, which nobody else waits for.
   std::vector<float> logits() override;
+  void wait() override {}
 
  private:
   class Predictor;

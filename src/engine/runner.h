@@ -63,6 +63,9 @@ class Runner {
   /// Has sequences that a step was begun for stand where they stood; they keep the pages.
   void abandon_step(std::span<const NewTokens> inputs);
 
+  /// See Executor.
+  void wait() { executor_->wait(); }
+
   /// Rows of logits that the last step left.
   [[nodiscard]] int32_t n_logits() const { return batch_.n_logits(); }
   /// The last step's logits [n_logits, vocab].
