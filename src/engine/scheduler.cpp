@@ -44,8 +44,6 @@ void Scheduler::begin_step() {
     return std::ranges::find(in_flight_, &each) == in_flight_.end();
   });
   try {
-    step.follows = !has_paused_;
-    has_paused_ = false;
     policy_.plan(step.plan, !in_flight_.empty());
     if (step.plan.parts.empty()) return policy_.end_step(step.plan);
     begin(step, step.plan.parts);
@@ -74,7 +72,7 @@ void Scheduler::finish_oldest() {
   try {
     finish(step, step.plan.parts);
     policy_.end_step(step.plan);
-    has_paused_ = policy_.idle();
+    if (policy_.idle()) policy_.ended({});
   } catch (const std::exception& error) {
     fail_all(error.what());
   }
@@ -94,8 +92,9 @@ void Scheduler::begin(Step& step, Parts parts) {
     step.error = error.what();
     return;
   }
-  if (policy_.n_turns() == 1 && in_flight_.empty()) return launch(step, parts);
-  launch_in_turn(step, parts);
+  if (policy_.n_turns() > 1 || !in_flight_.empty()) return launch_in_turn(step, parts);
+  policy_.ended(std::chrono::duration<double>(Clock::now() - last_launched_).count());
+  launch(step, parts);
 }
 
 // Says which rows of choices are whose.
@@ -267,20 +266,17 @@ int32_t Scheduler::read_sources(Parts parts) {
 }
 
 // Notes how long the device took for what was launched: since then, or since it was done with what
-// was launched before. And how long the step took in all: with what the host did since the step
-// before, if there was always something to do.
+// was launched before.
 void Scheduler::note_time(const Step& step, Parts parts) {
-  const Clock::time_point before = last_end_;
+  const Clock::time_point begin = std::max(step.launched, last_end_);
   last_end_ = Clock::now();
-  const auto seconds_since = [&](Clock::time_point begin) {
-    return std::chrono::duration<double>(last_end_ - begin).count();
-  };
-  const double of_device = seconds_since(std::max(step.launched, before));
-  policy_.measured(
-      step.plan, parts, step.n_source_tokens,
-      {.of_device = of_device, .in_all = step.follows ? seconds_since(before) : of_device});
-  device_seconds_ += of_device;
+  const double seconds = std::chrono::duration<double>(last_end_ - begin).count();
+  policy_.measured(step.plan, parts, step.n_source_tokens, seconds);
+  device_seconds_ += seconds;
   ++n_steps_;
+  last_launched_ = step.launched;
+  // Of steps that take turns each ends while others go on.
+  if (policy_.n_turns() > 1) policy_.ended({});
 }
 
 void Scheduler::fail_all(std::string_view error) {

@@ -94,7 +94,6 @@ class Scheduler {
     std::unique_ptr<Choices> choices;
     std::string error;  // why the device did not begin
     Clock::time_point launched;
-    bool follows = false;  // another one, with no pause between them
     int32_t n_source_tokens = 0;
   };
   /// Consecutive parts of a step.
@@ -124,7 +123,7 @@ class Scheduler {
   std::vector<Step*> in_flight_;  // the oldest first
   bool has_begun_ = false;        // the last begin_step() launched one
   Clock::time_point last_end_;    // of a step
-  bool has_paused_ = true;        // there was nothing to do after the last step
+  Clock::time_point last_launched_;
   int64_t n_steps_ = 0;
   double device_seconds_ = 0;
   std::optional<Worker> launcher_;  // once steps take turns

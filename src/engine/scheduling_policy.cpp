@@ -230,20 +230,27 @@ void SchedulingPolicy::end_step(const StepPlan& step) {
 }
 
 void SchedulingPolicy::measured(const StepPlan& step, std::span<const Part> parts,
-                                int32_t n_source_tokens, const StepSeconds& seconds) {
-  // The gate was told of what was spent on proposals.
-  const double in_all =
-      std::max(seconds.of_device, seconds.in_all - std::exchange(seconds_of_proposing_, 0));
+                                int32_t n_source_tokens, double seconds) {
   const int32_t n_decode = step.n_tokens(parts, true);
   const int32_t n_prompt = step.n_tokens(parts, false) + n_source_tokens;
-  alone_.measured(n_prompt + n_decode, seconds.of_device);
-  gate_.passed(in_all);
-  if (n_decode > 0) beside_.measured(n_prompt, seconds.of_device);
+  alone_.measured(n_prompt + n_decode, seconds);
+  gate_.passed(seconds);
+  if (n_decode > 0) beside_.measured(n_prompt, seconds);
   if (n_decode > 0 && n_prompt == 0) {
     const int32_t n_proposed = step.n_proposed(parts);
-    gate_.measured(n_decode - n_proposed, n_proposed, in_all);
+    measured_ = {
+        .n_sequences = n_decode - n_proposed, .n_proposed = n_proposed, .seconds = seconds};
   }
   counts_.prompt_tokens += n_source_tokens;
+}
+
+void SchedulingPolicy::ended(std::optional<double> seconds) {
+  // The gate was told of what was spent on proposals.
+  const double of_proposing = std::exchange(seconds_of_proposing_, 0);
+  if (!measured_) return;
+  const double in_all = std::max(measured_->seconds, seconds.value_or(0) - of_proposing);
+  gate_.measured(measured_->n_sequences, measured_->n_proposed, in_all);
+  measured_.reset();
 }
 
 std::vector<SchedulerOutcome> SchedulingPolicy::take_outcomes() {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -121,12 +122,6 @@ struct StepPlan {
   [[nodiscard]] int32_t n_proposed(std::span<const Part> of) const;
 };
 
-/// How long a step took.
-struct StepSeconds {
-  double of_device = 0;
-  double in_all = 0;  ///< with what the host did before
-};
-
 /// Groups of sequences wait, then run in slots, of which a group takes as many as it may have
 /// sequences, until they have finished. Each plan
 ///   - admits waiting ones, larger priority first, then in order of arrival, while there are slots
@@ -198,9 +193,12 @@ class SchedulingPolicy {
   void fail_all(std::string_view error);
   /// The step is over for those that it ran, and for those that it had no room for.
   void end_step(const StepPlan& step);
-  /// Notes how long these parts and n_source_tokens of their sources took.
+  /// Notes how long the device took for these parts and n_source_tokens of their sources.
   void measured(const StepPlan& step, std::span<const Part> parts, int32_t n_source_tokens,
-                const StepSeconds& seconds);
+                double seconds);
+  /// The step that was measured last took so long from its beginning to the next one's, with what
+  /// the host did for it; nothing: no other one followed at once.
+  void ended(std::optional<double> seconds);
 
   /// What became of entries since the last call.
   [[nodiscard]] std::vector<Outcome> take_outcomes();
@@ -254,7 +252,14 @@ class SchedulingPolicy {
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
   SpeculationGate gate_;
-  double seconds_of_proposing_ = 0;  // since a step was measured
+  // The last step in decode, until it has ended.
+  struct MeasuredStep {
+    int32_t n_sequences = 0;
+    int32_t n_proposed = 0;
+    double seconds = 0;  // of the device
+  };
+  std::optional<MeasuredStep> measured_;
+  double seconds_of_proposing_ = 0;  // since a step ended
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order
   int32_t n_waiting_ = 0;
