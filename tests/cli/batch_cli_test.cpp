@@ -39,6 +39,17 @@ TEST(Batch, AnswersLinesInTheirOrder) {
   EXPECT_EQ(split(result.err).size(), 1U) << result.err;
 }
 
+TEST(Batch, SaysHowItWasComputedWhereAsked) {
+  const fs::path input = file_with("stats.jsonl", many_lines(3));
+  const ProgramResult result = run_batch(input.string(), {"--stats"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, run_batch(input.string()).out);
+  for (const char* label :
+       {"batch: 3 lines done", "device:     CPU", "load:", "steps:", "memory:"}) {
+    EXPECT_NE(result.err.find(label), std::string::npos) << label << "\n" << result.err;
+  }
+}
+
 TEST(Batch, GivesTheSameUnorderedAndInAnyNumberOfSlots) {
   const fs::path input = file_with("unordered.jsonl", many_lines(40));
   const std::string ordered = run_batch(input.string()).out;

@@ -35,7 +35,7 @@ __device__ void multiply(float4& by, float factor) {
   by.w *= factor;
 }
 
-// A row of 4 values.
+// Four columns of a row.
 __device__ float4 load_four(const Matrix& m, int64_t row, int64_t column) {
   const auto element = [&](int i) {
     return load_element(m.data, m.dtype, row * m.stride + column + i);
