@@ -251,9 +251,9 @@ TEST(Run, PrintsStatisticsToStandardError) {
       run_program({"faststream-run", "-m", stories_model(), "-p", "Once", "-n", "5", "--stats",
                    "--device", "cpu", "--seed", "9"});
   EXPECT_EQ(result.exit_code, 0);
-  for (const char* label : {"device:     CPU", "load:", "prompt:", "tokens/s",
-                            "generation: 5 tokens, 4 in ", "steps:      5, ", "memory:",
-                            "seed:       9"}) {
+  for (const char* label :
+       {"device:     CPU", "load:", "prompt:", "tokens/s", "generation: 5 tokens, 4 in ",
+        "steps:      5, ", "memory:", "seed:       9"}) {
     EXPECT_NE(result.err.find(label), std::string::npos) << label << "\n" << result.err;
   }
 }
