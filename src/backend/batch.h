@@ -42,9 +42,10 @@ struct Batch {
       query_start;              ///< [n_sequences + 1] first row of each sequence; then n_tokens
   std::vector<int32_t> kv_len;  ///< [n_sequences] cached tokens after this pass
   std::vector<int32_t> rope_lengths;  ///< [n_sequences] see Rope; or empty: all 0
-  /// [n_sequences] 1: its tokens, kMostOneByOne at most, find the bits that each would as the only
-  /// one of a step, as those that a text generates one after the other; 0: as parts of a prompt do,
-  /// however that is divided among steps, if no step has a single token of several.
+  /// [n_sequences] 1: its tokens, kMostOneByOne at most, find in the text before them the bits that
+  /// each would as the only one of a step, as those that a text generates one after the other; 0:
+  /// those that parts of a prompt do, however that is divided among steps, if no step has a single
+  /// token of several.
   std::vector<int32_t> one_by_one;
   /// [n_groups, n_sequences, max_pages] page numbers; entries that no operation reads are 0.
   std::vector<int32_t> page_table;
