@@ -31,14 +31,15 @@ void Batch::set_adapter(int32_t adapter) {
 }
 
 Batch divide_one_by_one(const Batch& batch) {
+  if (std::ranges::find(batch.one_by_one, 1) == batch.one_by_one.end()) return {};
   const auto n_sequences = static_cast<size_t>(batch.n_sequences());
   Batch divided;
   divided.max_pages = batch.max_pages;
   divided.n_groups = batch.n_groups;
   std::vector<size_t> row_of;  // of the page table
   for (size_t s = 0; s < n_sequences; ++s) {
-    const bool divides = !batch.one_by_one.empty() && batch.one_by_one[s] != 0;
-    const int32_t parts = divides ? batch.query_start[s + 1] - batch.query_start[s] : 1;
+    const int32_t parts =
+        batch.one_by_one[s] != 0 ? batch.query_start[s + 1] - batch.query_start[s] : 1;
     for (int32_t i = 0; i < parts; ++i) {
       divided.query_start.push_back(batch.query_start[s] + i);
       divided.kv_len.push_back(batch.kv_len[s] - (parts - 1 - i));

@@ -14,7 +14,6 @@
 #include "engine/mtp_drafter.h"
 #include "support/error.h"
 #include "unit/backend/failing_backend.h"
-#include "unit/backend/test_backends.h"
 #include "unit/effort.h"
 #include "unit/engine/chosen_text.h"
 #include "unit/engine/engine_model.h"
@@ -185,18 +184,9 @@ std::filesystem::path model_with_joining_head_of_the_last_stream() {
                 });
 }
 
-class MtpEngine : public testing::TestWithParam<std::pair<std::string, std::string>> {
+class MtpEngine : public SpeculatingTest {
  protected:
-  void SetUp() override {
-    if (device() == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
-  static const std::string& device() { return GetParam().first; }
-  static std::filesystem::path model() { return model_with_head(GetParam().second); }
-  static EngineOptions speculating(const std::string& speculate, int32_t slots) {
-    return faststream::speculating(speculate, slots, device());
-  }
+  static std::filesystem::path model() { return model_with_head(model_name()); }
 };
 
 TEST_P(MtpEngine, ChangesNoText) {
@@ -222,23 +212,14 @@ TEST_P(MtpEngine, ChangesNoText) {
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
-std::vector<std::pair<std::string, std::string>> heads_on(const std::string& device,
-                                                          const std::vector<std::string>& names) {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const std::string& name : names) all.emplace_back(device, name);
-  return all;
-}
-std::string name_of_head(const testing::TestParamInfo<MtpEngine::ParamType>& info) {
-  return info.param.second;
-}
 INSTANTIATE_TEST_SUITE_P(Cpu, MtpEngine,
-                         testing::ValuesIn(heads_on("cpu", {"f32", "int8", "windowed", "delta_net",
-                                                            "joining", "joining_int8", "three",
-                                                            "three_of_the_model"})),
-                         name_of_head);
+                         testing::ValuesIn(on_device("cpu", {"f32", "int8", "windowed", "delta_net",
+                                                             "joining", "joining_int8", "three",
+                                                             "three_of_the_model"})),
+                         model_name_of);
 INSTANTIATE_TEST_SUITE_P(Cuda, MtpEngine,
-                         testing::ValuesIn(heads_on("cuda", {"bf16", "int8", "joining_int8"})),
-                         name_of_head);
+                         testing::ValuesIn(on_device("cuda", {"bf16", "int8", "joining_int8"})),
+                         model_name_of);
 
 // On ranks, which each have a share of the head, three of two key heads among them, and in stages.
 TEST(MtpEngine, ChangesNoTextOnRanks) {

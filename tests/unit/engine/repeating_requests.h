@@ -5,8 +5,10 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "backend/backend.h"
 #include "engine/engine.h"
 #include "unit/engine/mixed_requests.h"
 
@@ -19,6 +21,32 @@ inline EngineOptions speculating(const std::string& speculate, int32_t slots,
           .slots = slots,
           .speculate = speculate,
           .always_speculate = true};
+}
+
+// Tests over devices and models by name: "cpu" or "cuda", which is skipped where there is no GPU.
+using DeviceAndModel = std::pair<std::string, std::string>;
+
+class SpeculatingTest : public testing::TestWithParam<DeviceAndModel> {
+ protected:
+  void SetUp() override {
+    if (device() == "cuda" && cuda_device_count() == 0) {
+      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+    }
+  }
+  static const std::string& device() { return GetParam().first; }
+  static const std::string& model_name() { return GetParam().second; }
+  static EngineOptions speculating(const std::string& speculate, int32_t slots) {
+    return faststream::speculating(speculate, slots, device());
+  }
+};
+inline std::vector<DeviceAndModel> on_device(const std::string& device,
+                                             const std::vector<std::string>& models) {
+  std::vector<DeviceAndModel> all;
+  for (const std::string& model : models) all.emplace_back(device, model);
+  return all;
+}
+inline std::string model_name_of(const testing::TestParamInfo<DeviceAndModel>& info) {
+  return info.param.second;
 }
 
 // Prompts whose passages come again, which random models go on with, too: greedily they repeat

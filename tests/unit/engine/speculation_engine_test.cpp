@@ -7,15 +7,12 @@
 
 #include "engine/engine.h"
 #include "support/error.h"
-#include "unit/backend/test_backends.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/repeating_requests.h"
 
 namespace faststream {
 namespace {
-
-using SpeculationParameters = std::pair<std::string, std::string>;  // device, model
 
 // In bf16, of widths for which a GPU has kernels of their own.
 ModelConfig wide_delta_net_shape() {
@@ -30,29 +27,20 @@ ModelConfig wide_delta_net_shape() {
   return config;
 }
 
-class SpeculationEngine : public testing::TestWithParam<SpeculationParameters> {
+class SpeculationEngine : public SpeculatingTest {
  protected:
-  void SetUp() override {
-    if (GetParam().first == "cuda" && cuda_device_count() == 0) {
-      GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
-    }
-  }
   static std::filesystem::path model() {
-    const std::string& name = GetParam().second;
+    const std::string& name = model_name();
     if (name == "delta_net") return engine_model_of(hybrid_engine_shape(small_delta_net()), name);
     if (name == "wide_delta_net") return engine_model_of(wide_delta_net_shape(), name);
     if (name == "windowed") return engine_model(WeightFormat::f32, 40);
     if (name == "windowed_bf16") return engine_model(WeightFormat::bf16, 40);
     return engine_model(*format_from_name(name));
   }
-  static EngineOptions speculating(const std::string& speculate, int32_t slots) {
-    return faststream::speculating(speculate, slots, GetParam().first);
-  }
   // Of float32 a GPU's products of one row and of several differ in last bits.
   static std::string exact_answer(const Result& result) {
-    const auto& [device, name] = GetParam();
-    const bool is_float32 = name == "f32" || name == "delta_net";
-    return device == "cuda" && is_float32 ? answer_of(result) : exact_answer_of(result);
+    const bool is_float32 = model_name() == "f32" || model_name() == "delta_net";
+    return device() == "cuda" && is_float32 ? answer_of(result) : exact_answer_of(result);
   }
 
   // What an engine that proposes nothing answers to requests one by one, and in how many steps.
@@ -184,6 +172,22 @@ TEST_P(SpeculationEngine, ARequestSaysHowTokensAreProposed) {
   EXPECT_THROW((void)plain.submit(all.front()), UsageError);
 }
 
+TEST(Batch, HasASequenceForEachTokenThatIsOneByOne) {
+  Batch batch;
+  batch.add_sequence(std::vector<int32_t>{5, 6}, 0);
+  batch.max_pages = 2;
+  batch.n_groups = 2;
+  batch.page_table = {1, 0, 7, 0};
+  EXPECT_EQ(divide_one_by_one(batch).n_sequences(), 0);
+  batch.add_sequence(std::vector<int32_t>{7, 8, 9}, 40, 0, true);
+  batch.page_table = {1, 0, 2, 3, 7, 0, 8, 9};
+  const Batch divided = divide_one_by_one(batch);
+  EXPECT_EQ(divided.query_start, (std::vector<int32_t>{0, 2, 3, 4, 5}));
+  EXPECT_EQ(divided.kv_len, (std::vector<int32_t>{2, 41, 42, 43}));
+  EXPECT_EQ(divided.page_table,
+            (std::vector<int32_t>{1, 0, 2, 3, 2, 3, 2, 3, 7, 0, 8, 9, 8, 9, 8, 9}));
+}
+
 TEST(Speculation, RefusesADraftOfAnotherTokenizer) {
   SentencePieceModel pieces = small_model(true);
   pieces.pieces.back().text += "e";
@@ -198,24 +202,15 @@ TEST(Speculation, RefusesADraftOfAnotherTokenizer) {
   EXPECT_THROW(Engine(engine_model(), speculating("guess", 1)), UsageError);
 }
 
-std::vector<SpeculationParameters> on_device(const std::string& device,
-                                             const std::vector<std::string>& models) {
-  std::vector<SpeculationParameters> all;
-  for (const std::string& model : models) all.emplace_back(device, model);
-  return all;
-}
-std::string name_of(const testing::TestParamInfo<SpeculationParameters>& info) {
-  return info.param.second;
-}
 INSTANTIATE_TEST_SUITE_P(Cpu, SpeculationEngine,
                          testing::ValuesIn(on_device("cpu",
                                                      {"f32", "int8", "windowed", "delta_net"})),
-                         name_of);
+                         model_name_of);
 INSTANTIATE_TEST_SUITE_P(Cuda, SpeculationEngine,
                          testing::ValuesIn(on_device("cuda", {"f32", "bf16", "int8", "int4", "fp8",
                                                               "mxfp4", "windowed_bf16", "delta_net",
                                                               "wide_delta_net"})),
-                         name_of);
+                         model_name_of);
 
 }  // namespace
 }  // namespace faststream
