@@ -219,7 +219,7 @@ void CudaBackend::recur(const BatchView& batch, const Matrix& q, const Matrix& k
   if (batch.max_query_len < kPageTokens) return;
   if (chunks_fit(arguments)) {
     const ScratchPiece piece = chunks_piece(batch.n_tokens / kPageTokens, recurrence.n_heads);
-    recur_chunks(arguments, scratch_.at_least(piece.bytes), queue());
+    recur_chunks(arguments, scratch_.at_least(piece.bytes), is_hopper_, queue());
   } else {
     launch_recurrence(queue(), grid, arguments, Tokens::pages);
   }

@@ -56,7 +56,9 @@ bool chunks_fit(const RecurArguments& arguments);
 /// memory.
 ScratchPiece chunks_piece(int64_t chunks, int64_t heads);
 
-/// Goes on over each sequence's whole pages. scratch: what chunks_piece() says.
-void recur_chunks(const RecurArguments& arguments, std::byte* scratch, const Queue& queue);
+/// Goes on over each sequence's whole pages. scratch: what chunks_piece() says. is_hopper: the GPU
+/// has the instructions of sm_90a.
+void recur_chunks(const RecurArguments& arguments, std::byte* scratch, bool is_hopper,
+                  const Queue& queue);
 
 }  // namespace faststream

@@ -25,68 +25,29 @@
 // sends it. For 8,192 tokens on an H100 both kernels take 0.29 ms for state spaces, 64 heads of
 // 128 x 64, where one warp for both took 0.38. The delta rule, of 32 heads of 128 x 128, whose W
 // waits for K S in each chunk, takes 0.39 as before: 0.05 for the first kernel, which moves 112 MB,
-// and 2,300 cycles a chunk, most of them waits for shared memory and products (RESULTS.md).
+// and 2,300 cycles a chunk, most of them waits for shared memory, from which each warp loads all
+// keys. On Hopper warpgroups do what takes bfloat16 and most models' keys (recur_chunks_sm90a.cu).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "kernels/cuda/async_copy.cuh"
-#include "kernels/cuda/barriers.cuh"
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/recurrent/recur.cuh"
-#include "kernels/cuda/types.cuh"
+#include "kernels/cuda/recurrent/recur_chunks.cuh"
 
 namespace faststream {
 
 namespace {
 
 constexpr int kFactorWarps = 2;
-constexpr int kChunk = kPageTokens;
-constexpr int kTileEdge = 8;
-constexpr int kTileElements = kTileEdge * kTileEdge;
-constexpr int kTokenTiles = kChunk / kTileEdge;
-constexpr int kTriangle = kTokenTiles * (kTokenTiles + 1) / 2;
-// Of a block of the second kernel: so many warps have a state, as many make outputs, one copies.
-constexpr int kWarps = 4;
+// Of a block of the second kernel as many warps as have a state make outputs, and one copies.
+constexpr int kWarps = kStateWarps;
 constexpr int kThreads = (2 * kWarps + 1) * kWarp;
-constexpr int kWarpColumns = 8;  // values of a warp
-constexpr int kMessages = 2;     // between two warps at a time
-constexpr int kMostStages = 4;   // chunks that are copied ahead
-constexpr int kColumns = kWarps * kWarpColumns;
-constexpr int kPad = 8;  // elements after which rows fall into different banks
+constexpr int kMessages = 2;    // between two warps at a time
+constexpr int kMostStages = 4;  // chunks that are copied ahead
+constexpr int kPad = 8;         // elements after which rows fall into different banks
 constexpr int kMostKeys = 256;
 constexpr float kLog2E = 1.44269504F;
-static_assert(kChunk == kWarp, "a lane has a token");
-
-/// Where tile (i, j), j <= i, of a lower triangle begins.
-__device__ constexpr int tile_at(int i, int j) { return (i * (i + 1) / 2 + j) * kTileElements; }
-
-// What the first kernel says of a head's chunk, in TF32 where it is a factor of products. Matrices
-// are tiles of 8 x 8 of a lower triangle, rows for the token that takes, columns for that which
-// gives.
-struct alignas(16) ChunkFactors {
-  float writes[kTriangle * kTileElements];  // T diag(β), of the delta rule
-  float scores[kTriangle * kTileElements];  // P
-  float known[kChunk];                      // of K S
-  float seen[kChunk];                       // of Q S
-  float written[kChunk];                    // of W's rows in S
-  float kept[4];                            // the first: of S
-};
-
-// Chunks that begin in rows [32 first, 32 last) of the batch: the first kernel finds at most one in
-// each 32 rows, whose factors are at `factors` after those of the slots before.
-struct ChunkArguments {
-  RecurArguments recur;
-  int first_slot = 0;
-  int last_slot = 0;
-  ChunkFactors* factors = nullptr;
-  int stages = 0;  // of the second kernel
-
-  [[nodiscard]] __device__ ChunkFactors& factors_of(int64_t row, int head) const {
-    return factors[(row / kChunk - first_slot) * recur.recurrence.n_heads + head];
-  }
-};
 
 // The first row of the chunk that begins in a slot's rows, or -1. By a warp.
 __device__ int chunk_of_slot(const BatchView& batch, int slot) {
@@ -96,9 +57,6 @@ __device__ int chunk_of_slot(const BatchView& batch, int slot) {
   const unsigned found = __ballot_sync(kAllLanes, begins);
   return found == 0 ? -1 : slot * kChunk + __ffs(static_cast<int>(found)) - 1;
 }
-
-// Accumulators: see the file's head.
-using Fragment = float[4];
 
 template <typename T, int kKeys>
 using KeyRows = T[kChunk][kKeys + kPad];
@@ -139,19 +97,6 @@ class RowCopies {
   bool wanted_;
   const T* from_;
 };
-
-template <typename T>
-__device__ float2 widen_pair(uint32_t pair);
-template <>
-__device__ float2 widen_pair<__nv_bfloat16>(uint32_t pair) {
-  return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000U)};
-}
-template <>
-__device__ float2 widen_pair<__half>(uint32_t pair) {
-  __half2 halves;
-  memcpy(&halves, &pair, sizeof halves);
-  return __half22float2(halves);
-}
 
 // `left` by `right`, in accumulators of 16 rows; and what the rows of `left` are multiplied by,
 // `scale` or, if unit_eps is above 0, as much over their lengths. By a warp.
@@ -341,66 +286,14 @@ __global__ void __launch_bounds__(kFactorWarps* kWarp)
   allow_next_kernel();
 }
 
-// 8 values by 16 columns as left factor of 16 rows: their upper parts, and below them what these
-// leave. So a product is exact but for what two parts leave: of bfloat16 with bfloat16, and of TF32
-// with f16, whose range sums may exceed, eight columns each.
-template <typename T>
-struct LeftFactor;
-template <>
-struct alignas(16) LeftFactor<__nv_bfloat16> {
-  uint32_t a[4];
-};
-template <>
-struct alignas(16) LeftFactor<__half> {
-  uint32_t first[4];
-  uint32_t second[4];
-};
-
-// A lane's two columns of 8 values by 8 columns.
-using Pair = float[2];
-
-// Of eight columns in TF32. What the second part has beyond its bits is cut off.
-__device__ void left_factor(const Pair& pair, uint32_t (&a)[4]) {
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const float upper = round_to_tf32(pair[i]);
-    a[2 * i] = __float_as_uint(upper);
-    a[2 * i + 1] = __float_as_uint(pair[i] - upper);
-  }
-}
-__device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__nv_bfloat16>& to) {
-  LeftFactor<__nv_bfloat16> factor;
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const Pair& pair = i == 0 ? first : second;
-    const uint32_t upper = pack_pair<__nv_bfloat16>(pair[0], pair[1]);
-    const float2 wide = widen_pair<__nv_bfloat16>(upper);
-    factor.a[2 * i] = upper;
-    factor.a[2 * i + 1] = pack_pair<__nv_bfloat16>(pair[0] - wide.x, pair[1] - wide.y);
-  }
-  to = factor;
-}
-__device__ void left_factor(const Pair& first, const Pair& second, LeftFactor<__half>& to) {
-  LeftFactor<__half> factor;
-  left_factor(first, factor.first);
-  left_factor(second, factor.second);
-  to = factor;
-}
-
-__device__ void multiply(Fragment& c, const uint32_t (&a)[4], float2 b) {
-  mma_16x8x8(c, a, __float_as_uint(b.x), __float_as_uint(b.y));
-}
 __device__ void multiply(Fragment& c, const LeftFactor<__nv_bfloat16>& a, uint32_t b0,
                          uint32_t b1) {
   mma_16x8x16<__nv_bfloat16>(c, a.a, b0, b1);
 }
 __device__ void multiply(Fragment& c, const LeftFactor<__half>& a, uint32_t b0, uint32_t b1) {
-  multiply(c, a.first, widen_pair<__half>(b0));
-  multiply(c, a.second, widen_pair<__half>(b1));
+  multiply_tf32(c, a.first, widen_pair<__half>(b0));
+  multiply_tf32(c, a.second, widen_pair<__half>(b1));
 }
-
-// The products of both parts together.
-__device__ float sum_of_parts(const Fragment& c, int i) { return c[i] + c[i + 2]; }
 
 // S of a warp's values, transposed.
 template <int kKeys>
@@ -469,55 +362,6 @@ __device__ void write_state(State<kKeys>& state, float kept, const Pair (&writte
   }
 }
 
-// A lane's part of a lower triangle of a chunk's tokens, as right factor.
-struct Triangle {
-  float2 tiles[kTriangle];
-
-  explicit __device__ Triangle(const float (&from)[kTriangle * kTileElements]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-    for (int i = 0; i < kTriangle; ++i) {
-      tiles[i] = *reinterpret_cast<const float2*>(&from[i * kTileElements + 2 * lane]);
-    }
-  }
-
-  // Its product with a matrix of tokens, transposed.
-  __device__ void multiply_by(const Pair (&matrix)[kTokenTiles],
-                              Pair (&product)[kTokenTiles]) const {
-    Fragment sums[kTokenTiles] = {};
-#pragma unroll
-    for (int j = 0; j < kTokenTiles; ++j) {
-      uint32_t left[4];
-      left_factor(matrix[j], left);
-#pragma unroll
-      for (int i = j; i < kTokenTiles; ++i) {
-        multiply(sums[i], left, tiles[tile_at(i, j) / kTileElements]);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) product[n][i] = sum_of_parts(sums[n], i);
-    }
-  }
-};
-
-// What the lane's tokens have of numbers of a chunk's.
-struct TokenFactors {
-  float2 of[kTokenTiles];
-
-  explicit __device__ TokenFactors(const float (&of_tokens)[kChunk]) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-#pragma unroll
-    for (int n = 0; n < kTokenTiles; ++n) {
-      of[n] = *reinterpret_cast<const float2*>(&of_tokens[n * kTileEdge + lane % 4 * 2]);
-    }
-  }
-  [[nodiscard]] __device__ float operator()(int n, int i) const {
-    return i == 0 ? of[n].x : of[n].y;
-  }
-};
-
 // Two warps of a block share 8 values: a keeper has S and goes from chunk to chunk; a reader has
 // from it what makes the outputs, S before a chunk and W, while it goes on. One more warp copies
 // what they need next.
@@ -551,59 +395,6 @@ struct Block {
     return room < taken
                ? 0
                : static_cast<int>(std::min<size_t>(kMostStages, (room - taken) / sizeof(Stage)));
-  }
-};
-
-// The stage that a chunk has, and the parity of its phases; then the next chunk's.
-struct StagePlace {
-  uint32_t stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance(int stages) {
-    if (++stage == stages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
-// What a block does: for 32 values of a head, chunks [first_chunk, last_chunk) of those that a
-// sequence's piece has.
-struct ChunkWork {
-  int sequence;
-  int head;
-  int column;  // first of the values
-  int first_chunk;
-  int last_chunk;
-  int64_t first_row;  // the batch's, of the piece's chunks
-  TokenSpan pages;    // whole ones
-
-  explicit __device__ ChunkWork(const ChunkArguments& a)
-      : sequence(static_cast<int>(blockIdx.z)),
-        head(static_cast<int>(blockIdx.y)),
-        column(static_cast<int>(blockIdx.x) * kColumns) {
-    const BatchView& batch = a.recur.batch;
-    const int piece_first = batch.query_start[sequence];
-    pages = whole_pages(batch.kv_len[sequence], batch.query_start[sequence + 1] - piece_first);
-    first_row = piece_first + pages.begin;
-    // Its chunks among those that begin in the slots.
-    const int n_chunks = (pages.end - pages.begin) / kChunk;
-    const auto before_slot = [&](int slot) {
-      const auto rows = static_cast<int>(slot * kChunk - first_row);
-      return min(n_chunks, max(0, rows + kChunk - 1) / kChunk);
-    };
-    first_chunk = before_slot(a.first_slot);
-    last_chunk = before_slot(a.last_slot);
-  }
-
-  [[nodiscard]] __device__ int64_t row_of(int chunk) const {
-    return first_row + int64_t{chunk} * kChunk;
-  }
-  [[nodiscard]] __device__ int64_t first_key(const Recurrence& r) const {
-    return int64_t{head / (r.n_heads / r.n_key_heads)} * r.key_dim;
-  }
-  [[nodiscard]] __device__ int64_t first_value(const Recurrence& r) const {
-    return int64_t{head} * r.value_dim + column;
   }
 };
 
@@ -656,51 +447,23 @@ __device__ void load_values(const Stage& stage, int warp_column, Pair (&values)[
   }
 }
 
-// All lanes' accesses come before. compute-sanitizer's racecheck does not see that, and reports
-// hazards unless every lane arrives.
-__device__ void arrive_as_warp(uint64_t& barrier) {
-  __syncwarp();
-  if (threadIdx.x % kWarp == 0) arrive(barrier);
-}
-
 template <typename T, int kKeys, bool kDelta>
 __device__ void keep_state(const ChunkArguments& a, const ChunkWork& work, int warp,
                            typename Block<T, kKeys>::Memory& memory) {
-  const Recurrence& r = a.recur.recurrence;
   const BatchView& batch = a.recur.batch;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp_column = warp * kWarpColumns;
 
-  State<kKeys> state;
-  const auto for_each_element = [&](int32_t n, const auto& use) {
-    float* column = a.recur.states.data + n * a.recur.states.stride +
-                    int64_t{work.head} * r.key_dim * r.value_dim + work.column + warp_column +
-                    lane / 4;
-#pragma unroll
-    for (int tile = 0; tile < kKeys / kTileEdge; ++tile) {
-      if (work.column + warp_column >= r.value_dim || tile * kTileEdge >= r.key_dim) continue;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int key = tile * kTileEdge + lane % 4 * 2 + i;
-        use(state[tile][i], column[int64_t{key} * r.value_dim]);
-      }
-    }
-  };
+  State<kKeys> state = {};
   const auto store = [&](int32_t n) {
-    for_each_element(n, [](float element, float& to) { to = element; });
+    work.for_each_element<kKeys>(a, n, warp,
+                                 [&](int tile, int i, float& to) { to = state[tile][i]; });
   };
-#pragma unroll
-  for (Pair& pair : state) pair[0] = pair[1] = 0;
   const bool begins_piece = work.pages.begin + work.first_chunk == 0;
-  for_each_element(begins_piece ? batch.state_from[work.sequence] : batch.state_to[work.sequence],
-                   [](float& element, float from) { element = from; });
-
-  // The chunk that ends at the border whose state is wanted.
-  const int kv_len = batch.kv_len[work.sequence];
-  const int n_tokens = batch.query_start[work.sequence + 1] - batch.query_start[work.sequence];
-  const int border = border_of(kv_len) - (kv_len - n_tokens) - work.pages.begin;  // in the pages
-  const int32_t border_state = batch.state_border[work.sequence];
-  const int border_chunk = border_state != 0 ? border / kChunk - 1 : -1;
+  work.for_each_element<kKeys>(
+      a, begins_piece ? batch.state_from[work.sequence] : batch.state_to[work.sequence], warp,
+      [&](int tile, int i, float from) { state[tile][i] = from; });
+  const int border_chunk = work.border_chunk(batch);
   StagePlace place;
   for (int chunk = work.first_chunk; chunk < work.last_chunk; ++chunk) {
     const PipelinePlace<kMessages> sending(chunk - work.first_chunk);
@@ -744,7 +507,7 @@ __device__ void keep_state(const ChunkArguments& a, const ChunkWork& work, int w
     write_state<T, kKeys>(state, factors.kept[0], written, stage.k);
     arrive_as_warp(memory.used[place.stage]);
     place.advance(a.stages);
-    if (chunk == border_chunk) store(border_state);
+    if (chunk == border_chunk) store(batch.state_border[work.sequence]);
   }
   store(batch.state_to[work.sequence]);
 }
@@ -799,10 +562,10 @@ __device__ void make_outputs(const ChunkArguments& a, const ChunkWork& work, int
     arrive_as_warp(memory.used[place.stage]);
 #pragma unroll
     for (int n = 0; n < kTokenTiles; ++n) {
-      const uint32_t pair =
-          transpose_8x8(pack_pair<T>(results[n][0] + scored[n][0], results[n][1] + scored[n][1]));
-      if (has_columns) *reinterpret_cast<uint32_t*>(out + n * tile_rows) = pair;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) results[n][i] += scored[n][i];
     }
+    store_results(results, out, tile_rows, has_columns);
     out += kTokenTiles * tile_rows;
     place.advance(a.stages);
   }
@@ -865,6 +628,7 @@ void launch(const ChunkArguments& a, const Queue& queue) {
        static_cast<unsigned>(ceil_div(r.n_heads / r.n_key_heads, kFactorWarps))},
       kFactorWarps * kWarp};
   queue.launch("preparing chunks", chunk_factors_kernel<T, kKeys>, grid, a);
+  if (a.is_hopper && go_on_sm90a(a, queue)) return;
   if (r.delta) {
     go_on<T, kKeys, true>(a, queue);
   } else {
@@ -903,13 +667,14 @@ ScratchPiece chunks_piece(int64_t chunks, int64_t heads) {
   return piece_of(chunks, static_cast<size_t>(heads) * sizeof(ChunkFactors), 1);
 }
 
-void recur_chunks(const RecurArguments& arguments, std::byte* scratch, const Queue& queue) {
+void recur_chunks(const RecurArguments& arguments, std::byte* scratch, bool is_hopper,
+                  const Queue& queue) {
   const int64_t slots = arguments.batch.n_tokens / kChunk;
   const ScratchPiece piece = chunks_piece(slots, arguments.recurrence.n_heads);
   for (int64_t first = 0; first < slots; first += piece.rows) {
     const ChunkArguments a{arguments, static_cast<int>(first),
                            static_cast<int>(std::min(slots, first + piece.rows)),
-                           reinterpret_cast<ChunkFactors*>(scratch)};
+                           reinterpret_cast<ChunkFactors*>(scratch), is_hopper};
     if (arguments.q.dtype == DType::bf16) {
       launch<__nv_bfloat16>(a, queue);
     } else {
