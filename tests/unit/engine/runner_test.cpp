@@ -73,8 +73,11 @@ class RunnerTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Backend> backend_;
 };
 
+// But for rounding: few and many tokens have kernels of their own, whose sums are within 1e-5 of
+// the reference's.
 TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
   if (is_slow()) GTEST_SKIP() << kIsSlow;
+  constexpr double kBothRounded = 2e-5;
   for (const ModelConfig& shape : {odd_shape(WeightFormat::f32), rich_shape(WeightFormat::f32),
                                    hybrid_shape(WeightFormat::f32)}) {
     TestModel model(shape, *backend_);
@@ -83,7 +86,7 @@ TEST_P(RunnerTest, GivesTheSameLogitsHoweverAPromptIsCut) {
       const std::vector<float> whole = model.logits(tokens, {tokens.size()});
       for (const std::vector<size_t>& pieces : std::vector<std::vector<size_t>>{
                {1}, {31, 1, 1, 32}, {32}, {7, 26, 33, 1}, {64, 5}, {20, 1, 1, 1, 40}}) {
-        EXPECT_LT(distance(model.logits(tokens, pieces), whole), 1e-5)
+        EXPECT_LT(distance(model.logits(tokens, pieces), whole), kBothRounded)
             << length << " tokens, first piece of " << pieces.front();
       }
     }
