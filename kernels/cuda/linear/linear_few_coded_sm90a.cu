@@ -218,10 +218,10 @@ class Copier {
 using Sums = float[kEights][4];
 
 /// Those of `steps` steps of a block, of which the lane's first row of weights and its piece of x
-/// are given.
-template <WeightFormat kFormat, bool kLarge>
+/// are given, beside kUsed eights of rows.
+template <WeightFormat kFormat, bool kLarge, int kUsed>
 __device__ void multiply_block(const CodedStep& coded, const unsigned char* block, uint32_t x,
-                               int steps, int eights, Sums& sums) {
+                               int steps, Sums& sums) {
   constexpr CodedLayout kLayout(kFormat);
   constexpr WeightFormat kCodes = codes_of(kFormat);
   constexpr int kGroupSteps = 1 << kLayout.group_shift;
@@ -242,8 +242,7 @@ __device__ void multiply_block(const CodedStep& coded, const unsigned char* bloc
       coded.widen<kCodes, kLarge>(upper_group, block, step, upper);
       coded.widen<kCodes, kLarge>(lower_group, lower_block, step, lower);
 #pragma unroll
-      for (int eight = 0; eight < kEights; ++eight) {
-        if (eight > 0 && eight >= eights) continue;
+      for (int eight = 0; eight < kUsed; ++eight) {
         uint32_t columns[4];
         load_matrices<false>(columns, x + eight * kEight * kXPitch + step * kStepBytes);
 #pragma unroll
@@ -372,7 +371,12 @@ __device__ void make_tile(const Arguments& a, const Tile& tile, uint32_t begun,
     Sums sums = {};
     const bool is_large = coded.has_large_scale(upper, upper + kEight * kLayout.block_bytes);
     CodedStep::with_scales<kFormat>(is_large, [&]<bool kLarge>() {
-      multiply_block<kFormat, kLarge>(coded, upper, x, steps, eights, sums);
+      // Where instructions of eights that do not exist are skipped, they take as long.
+      if (eights > 1) {
+        multiply_block<kFormat, kLarge, kEights>(coded, upper, x, steps, sums);
+      } else {
+        multiply_block<kFormat, kLarge, 1>(coded, upper, x, steps, sums);
+      }
     });
     __syncwarp();
     if (lane == 0) arrive(barriers.read[stage]);
