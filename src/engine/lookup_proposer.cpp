@@ -6,42 +6,54 @@
 
 namespace faststream {
 
-// Returns where the text's last n_ tokens ended before; 0: nowhere that is known.
-size_t LookupProposer::Places::replace(std::span<const int32_t> text) {
-  if (text.size() < n_) return 0;
-  if (4 * text.size() > ends_.size()) make_room(text);
-  const std::span<const int32_t> tokens = text.last(n_);
-  const auto key =
-      uint64_t{static_cast<uint32_t>(tokens.front())} << 32U | static_cast<uint32_t>(tokens.back());
-  const int shift = 64 - std::countr_zero(ends_.size());
-  const size_t slot = key * 0x9E3779B97F4A7C15U >> shift;  // Fibonacci hashing (Knuth)
-  const size_t end = std::exchange(ends_[slot], static_cast<uint32_t>(text.size()));
-  return end > 0 && std::ranges::equal(text.subspan(end - n_, n_), tokens) ? end : 0;
-}
-
-// For a text twice as long as this one.
-void LookupProposer::Places::make_room(std::span<const int32_t> text) {
-  ends_.assign(std::bit_ceil(8 * text.size()), 0);
-  for (size_t end = n_; end < text.size(); ++end) (void)replace(text.first(end));
-}
-
 void LookupProposer::read(std::span<const int32_t> text, CommonRates& common) {
-  while (n_read_ < text.size()) {
-    const int32_t token = text[n_read_++];
-    const size_t of_one = ones_.replace(text.first(n_read_));
-    const size_t of_two = twos_.replace(text.first(n_read_));
+  if (text.size() > latest_.size()) make_room(text);
+  while (before_.size() < text.size()) {
+    const int32_t token = text[before_.size()];
     const bool fits = length_ > 0 && text[place_] == token;
-    if (length_ > 0 && n_read_ > n_prompt_) {
+    if (length_ > 0 && before_.size() >= n_prompt_) {
       const size_t r = rate_of(length_);
       rates_[r].note(1, fits ? 1 : 0, common.lookup[r]);
     }
+    add(token);
     if (fits) {
       ++place_;
       ++length_;
     } else {
-      place_ = of_two > 0 ? of_two : of_one;
-      length_ = of_two > 0 ? 2 : of_one > 0 ? 1 : 0;
+      find(text.first(before_.size()));
     }
+  }
+}
+
+void LookupProposer::add(int32_t token) {
+  const int shift = 32 - std::countr_zero(latest_.size());
+  // Fibonacci hashing (Knuth).
+  const uint32_t slot = static_cast<uint32_t>(token) * 0x9E3779B9U >> shift;
+  before_.push_back(latest_[slot]);
+  latest_[slot] = static_cast<uint32_t>(before_.size());
+}
+
+// For a text twice as long as this one.
+void LookupProposer::make_room(std::span<const int32_t> text) {
+  latest_.assign(std::bit_ceil(2 * text.size()), 0);
+  const size_t n_read = std::exchange(before_, {}).size();
+  before_.reserve(latest_.size());
+  for (const int32_t token : text.first(n_read)) add(token);
+}
+
+// Looks for the text's last two tokens in it, from its end, or else the last one.
+void LookupProposer::find(std::span<const int32_t> text) {
+  constexpr int kMost = 256;  // places that it looks at: no token takes long
+  length_ = 0;
+  size_t end = before_.back();
+  for (int i = 0; i < kMost && end > 0; ++i, end = before_[end - 1]) {
+    if (text[end - 1] != text.back()) continue;  // of the same hash
+    const bool are_two = end > 1 && text[end - 2] == text[text.size() - 2];
+    if (length_ == 0 || are_two) {
+      place_ = end;
+      length_ = are_two ? 2 : 1;
+    }
+    if (are_two) return;
   }
 }
 

@@ -32,26 +32,16 @@ class LookupProposer {
   [[nodiscard]] ProposalOffer offer(int32_t n_most, const CommonRates& common) const;
 
  private:
-  // Where so many tokens in a row, one or two, ended last. Four slots a token of the text, each
-  // with the last of those whose hash it has: which these are, the text says.
-  class Places {
-   public:
-    explicit Places(size_t n) : n_(n) {}
-    size_t replace(std::span<const int32_t> text);
-
-   private:
-    void make_room(std::span<const int32_t> text);
-
-    size_t n_;
-    std::vector<uint32_t> ends_;  // 0: none
-  };
-
+  void add(int32_t token);
+  void make_room(std::span<const int32_t> text);
+  void find(std::span<const int32_t> text);
   [[nodiscard]] size_t rate_of(size_t length) const;
 
   size_t n_prompt_;
-  size_t n_read_ = 0;  // tokens of the text
-  Places ones_{1};
-  Places twos_{2};
+  // By a token's hash the end of the text up to where one such stood last, and for each token that
+  // was read where one of its hash stood before; 0: nowhere.
+  std::vector<uint32_t> latest_;
+  std::vector<uint32_t> before_;
   size_t length_ = 0;  // tokens of its end that stood somewhere before, as far as was looked; or 0
   size_t place_ = 0;   // the token that followed there
   std::array<TextRate, 5> rates_;
