@@ -32,8 +32,9 @@ TEST(LookupProposer, ProposesWhatFollowedWhereTheEndStoodBefore) {
   EXPECT_EQ(proposed_after({5, 6, 7, 8, 9, 5, 6}, 3), (Text{7, 8, 9}));
   EXPECT_EQ(proposed_after({5, 6, 1, 5, 6, 2, 5, 6}, 2), (Text{2, 5})) << "the last time";
   EXPECT_EQ(proposed_after({5, 6, 7, 3, 6}, 1), (Text{7})) << "one token is the same";
-  EXPECT_EQ(proposed_after({5, 6, 7, 1, 6, 8, 5, 6}, 1), (Text{7})) << "two tokens say more";
-  EXPECT_EQ(proposed_after({4, 4, 4}, 5), (Text{4, 4, 4, 4, 4})) << "a passage without end";
+  EXPECT_EQ(proposed_after({5, 6, 7, 1, 6, 8, 5, 3, 2, 5, 6}, 1), (Text{7}))
+      << "two tokens say more";
+  EXPECT_EQ(proposed_after({4, 7, 4, 7}, 5), (Text{4, 7, 4, 7, 4})) << "a passage without end";
   EXPECT_EQ(proposed_after({1, 2, 3}, 2), (Text{}));
   EXPECT_EQ(proposed_after({}, 2), (Text{}));
 }
@@ -41,6 +42,24 @@ TEST(LookupProposer, ProposesWhatFollowedWhereTheEndStoodBefore) {
 // Of a passage that goes on as it did, and of another one whose last tokens are the same.
 TEST(LookupProposer, StaysWithAPassageThatGoesOn) {
   EXPECT_EQ(proposed_after({1, 2, 3, 4, 5, 3, 4, 9, 1, 2, 3, 4}, 1), (Text{5}));
+}
+
+// How likely the next token fits, and those behind it.
+TEST(LookupProposer, ExpectsMoreOfLongerPassages) {
+  const auto expected_after = [](const Text& text) {
+    CommonRates common;
+    LookupProposer lookup(text.size());
+    lookup.read(text, common);
+    return lookup.offer(15, common).acceptance;
+  };
+  const CommonRates common;
+  const auto of_one = expected_after({1, 2, 3, 2});
+  const auto of_two = expected_after({5, 6, 7, 5, 3, 5, 6});
+  EXPECT_EQ(of_one[0], common.lookup[0].value());
+  EXPECT_EQ(of_two[0], common.lookup[1].value());
+  for (const size_t i : {0U, 4U, 13U}) EXPECT_EQ(of_one[i + 1], of_two[i]);
+  EXPECT_TRUE(std::ranges::is_sorted(of_one));
+  EXPECT_EQ(of_one.back(), common.lookup.back().value());
 }
 
 // In steps of any size, as texts grow.
