@@ -9,7 +9,7 @@ namespace faststream {
 /// The share of proposed tokens that were accepted lately, beside what is expected before any was.
 class AcceptanceRate {
  public:
-  /// memory: tokens, of which as many later ones leave a third of what they said.
+  /// memory: proposals, of which as many later ones leave a third of what they said.
   explicit AcceptanceRate(float memory) : kept_(1 - 1 / memory) {}
 
   /// What is expected counts as much as a few tokens.
@@ -25,11 +25,8 @@ class AcceptanceRate {
   /// Of n_proposed tokens in a row the first n_accepted were right; what follows a wrong one was
   /// not tried.
   void note(int32_t n_proposed, int32_t n_accepted) {
-    const int32_t n_tried = n_accepted < n_proposed ? n_accepted + 1 : n_accepted;
-    for (int32_t i = 0; i < n_tried; ++i) {
-      accepted_ = kept_ * accepted_ + (i < n_accepted ? 1.0F : 0.0F);
-      tried_ = kept_ * tried_ + 1;
-    }
+    accepted_ = kept_ * accepted_ + static_cast<float>(n_accepted);
+    tried_ = kept_ * tried_ + static_cast<float>(n_accepted + (n_accepted < n_proposed ? 1 : 0));
   }
 
  private:
@@ -51,7 +48,7 @@ class CommonRate {
 
  private:
   float hoped_;
-  AcceptanceRate known_{100};
+  AcceptanceRate known_{50};
 };
 
 /// A text's: that of all until its own tokens say something else. What these say, all are told.
@@ -68,7 +65,7 @@ class TextRate {
   }
 
  private:
-  AcceptanceRate own_{20};
+  AcceptanceRate own_{10};
 };
 
 /// Those of an engine's texts, by what proposes.

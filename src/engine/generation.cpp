@@ -367,8 +367,8 @@ ProposalOffer SampleGroup::offer(CommonRates& common) {
     forced_ = text_.forced_tokens(most);
     forced_rate_.age(common.forced);
     if (!forced_.empty()) {
-      return ProposalOffer::alike(static_cast<int32_t>(forced_.size()),
-                                  forced_rate_.value(common.forced));
+      return {.most = static_cast<int32_t>(forced_.size()),
+              .acceptance = forced_rate_.value(common.forced)};
     }
   }
   if (lookup_) {
@@ -376,18 +376,18 @@ ProposalOffer SampleGroup::offer(CommonRates& common) {
     return lookup_->offer(most, common);
   }
   draft_rate_.age(common.draft);
-  ProposalOffer offer = ProposalOffer::alike(most, draft_rate_.value(common.draft));
-  offer.is_draft = true;
-  return offer;
+  return {.most = most, .acceptance = draft_rate_.value(common.draft), .is_draft = true};
 }
 
-// What became of proposals since the last offer. Lookups are judged by every token.
+// What became of proposals since the last offer.
 void SampleGroup::note(CommonRates& common) {
   const auto n_tried = static_cast<int32_t>(std::exchange(n_tried_, 0));
   const auto n_fitting = static_cast<int32_t>(n_fitting_);
   if (!forced_.empty()) {
     forced_rate_.note(n_tried, n_fitting, common.forced);
-  } else if (!lookup_) {
+  } else if (lookup_) {
+    lookup_->note(n_tried, n_fitting, common);
+  } else {
     draft_rate_.note(n_tried, n_fitting, common.draft);
   }
 }

@@ -11,8 +11,10 @@ void LookupProposer::read(std::span<const int32_t> text, CommonRates& common) {
   while (before_.size() < text.size()) {
     const int32_t token = text[before_.size()];
     const bool fits = length_ > 0 && text[place_] == token;
-    if (length_ > 0 && before_.size() >= n_prompt_) {
-      const size_t r = rate_of(length_);
+    if (n_noted_ > 0) {
+      --n_noted_;
+    } else if (length_ > 0 && before_.size() >= n_prompt_) {
+      const size_t r = rate();
       rates_[r].note(1, fits ? 1 : 0, common.lookup[r]);
     }
     add(token);
@@ -70,17 +72,20 @@ std::span<const int32_t> LookupProposer::propose(std::span<const int32_t> text, 
 
 ProposalOffer LookupProposer::offer(int32_t n_most, const CommonRates& common) const {
   if (length_ == 0) return {};
-  ProposalOffer offer{.most = n_most};
-  for (size_t i = 0; i < static_cast<size_t>(n_most); ++i) {
-    const size_t r = rate_of(length_ + i);
-    offer.acceptance[i] = rates_[r].value(common.lookup[r]);
-  }
-  return offer;
+  const size_t r = rate();
+  return {.most = n_most, .acceptance = rates_[r].value(common.lookup[r])};
 }
 
-// Which rate tokens have behind so many that stood before.
-size_t LookupProposer::rate_of(size_t length) const {
-  return std::min(static_cast<size_t>(std::bit_width(length - 1)), rates_.size() - 1);
+// By as many tokens as stood before.
+size_t LookupProposer::rate() const {
+  return std::min(static_cast<size_t>(std::bit_width(length_ - 1)), rates_.size() - 1);
+}
+
+void LookupProposer::note(int32_t n_proposed, int32_t n_accepted, CommonRates& common) {
+  if (n_proposed == 0) return;
+  const size_t r = rate();
+  rates_[r].note(n_proposed, n_accepted, common.lookup[r]);
+  n_noted_ = n_accepted < n_proposed ? n_accepted + 1 : n_accepted;
 }
 
 }  // namespace faststream

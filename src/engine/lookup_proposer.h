@@ -24,6 +24,9 @@ class LookupProposer {
   /// n_prompt: the text's first tokens, which say nothing of how it goes on.
   explicit LookupProposer(size_t n_prompt) : n_prompt_(n_prompt) {}
 
+  /// Of the n_proposed tokens that were proposed since read() the first n_accepted fitted. Before
+  /// read() looks at these.
+  void note(int32_t n_proposed, int32_t n_accepted, CommonRates& common);
   /// Looks at a text, which has grown since the last call, in constant time a token.
   void read(std::span<const int32_t> text, CommonRates& common);
   /// n tokens that may come next, no more than offered; valid until the next call of a member.
@@ -35,7 +38,7 @@ class LookupProposer {
   void add(int32_t token);
   void make_room(std::span<const int32_t> text);
   void find(std::span<const int32_t> text);
-  [[nodiscard]] size_t rate_of(size_t length) const;
+  [[nodiscard]] size_t rate() const;
 
   size_t n_prompt_;
   // By a token's hash the end of the text up to where one such stood last, and for each token that
@@ -45,6 +48,7 @@ class LookupProposer {
   size_t length_ = 0;  // tokens of its end that stood somewhere before, as far as was looked; or 0
   size_t place_ = 0;   // the token that followed there
   std::array<TextRate, 5> rates_;
+  int32_t n_noted_ = 0;  // tokens to be read next of which these know
   std::vector<int32_t> proposed_;
 };
 

@@ -1,7 +1,6 @@
 // Tokens that may come next and are looked at together with a text's last one.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,18 +37,10 @@ inline constexpr int32_t kMostSpeculating = 64;
 
 /// What a group could propose.
 struct ProposalOffer {
-  int32_t most = 0;  ///< tokens
-  /// Of each, the share that fits where its predecessors all do.
-  std::array<float, kMostProposed> acceptance = {};
+  int32_t most = 0;       ///< tokens
+  float acceptance = 0;   ///< the share of them that fits, of those whose predecessors all fit
   bool is_draft = false;  ///< a drafter is to say which
   int32_t n_unread = 1;   ///< tokens of the text that its first pass reads then
-
-  /// All of them fit alike.
-  static ProposalOffer alike(int32_t most, float acceptance) {
-    ProposalOffer offer{.most = most};
-    offer.acceptance.fill(acceptance);
-    return offer;
-  }
 };
 
 /// A pass of a drafter: so many tokens, of all texts together.

@@ -164,8 +164,8 @@ bool SpeculationGate::is_open(int32_t n_sequences) const {
   return account_ > 0 && n_since_plain_ < kMostInARow && cost_.seconds(n_sequences, 0) > 0;
 }
 
-// A token fits where it would and all before it do. Of all that are offered the likeliest are
-// taken, as many as give the most tokens a second.
+// A token that is the i-th in a row fits with the i-th power of the rate. Of all that are offered
+// the likeliest are taken, as many as give the most tokens a second.
 std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offers,
                                              int32_t n_sequences, int32_t n_most) const {
   struct Row {
@@ -179,7 +179,7 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
   for (size_t o = 0; o < offers.size(); ++o) {
     float likelihood = 1;
     for (int32_t depth = 1; depth <= offers[o].most; ++depth) {
-      likelihood *= offers[o].acceptance[static_cast<size_t>(depth) - 1];
+      likelihood *= offers[o].acceptance;
       if (likelihood < kLeastLikely) break;
       rows.push_back({likelihood, o, depth});
       tokens += static_cast<double>(likelihood);

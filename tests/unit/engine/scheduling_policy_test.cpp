@@ -38,7 +38,7 @@ class KnownText final : public SequenceGroup {
   [[nodiscard]] std::span<const int32_t> source() const override { return {}; }
   [[nodiscard]] SamplingRow sampling_row(size_t) const override { return {}; }
   [[nodiscard]] ProposalOffer offer(CommonRates&) override {
-    return ProposalOffer::alike(static_cast<int32_t>(proposed_.size()), 0.7F);
+    return {.most = static_cast<int32_t>(proposed_.size()), .acceptance = 0.7F};
   }
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override {

@@ -43,7 +43,7 @@ double gain(const Device& device, const LikelyTexts& texts, double pass = 0) {
       std::vector<ProposalOffer> offers;
       for (TextRate& rate : rates) {
         rate.age(common);
-        offers.push_back(ProposalOffer::alike(7, rate.value(common)));
+        offers.push_back(ProposalOffer{.most = 7, .acceptance = rate.value(common)});
         offers.back().is_draft = pass > 0;
       }
       proposed = gate.choose(offers, texts.n, 64);
@@ -159,7 +159,7 @@ TEST(SpeculationGate, CountsWhatADraftReadsFirst) {
   gate.measured(2, 0, 1e-3);
   gate.drafted({.n_tokens = 1, .seconds = 1e-5});
   gate.drafted({.n_tokens = 14, .seconds = 1e-2});
-  ProposalOffer offer = ProposalOffer::alike(7, 0.9F);
+  ProposalOffer offer = ProposalOffer{.most = 7, .acceptance = 0.9F};
   offer.is_draft = true;
   ProposalOffer long_unread = offer;
   long_unread.n_unread = 14;
@@ -175,8 +175,8 @@ TEST(SpeculationGate, ChoosesForEachText) {
   EXPECT_FALSE(gate.is_open(2)) << "nothing is known yet";
   gate.measured(2, 0, 1e-3);
   ASSERT_TRUE(gate.is_open(2));
-  const std::vector<ProposalOffer> offers = {ProposalOffer::alike(7, 0.9F),
-                                             ProposalOffer::alike(7, 0.05F)};
+  const std::vector<ProposalOffer> offers = {ProposalOffer{.most = 7, .acceptance = 0.9F},
+                                             ProposalOffer{.most = 7, .acceptance = 0.05F}};
   const std::vector<int32_t> chosen = gate.choose(offers, 2, 64);
   EXPECT_GE(chosen[0], 3);
   EXPECT_EQ(chosen[1], 0);
@@ -188,8 +188,8 @@ TEST(SpeculationGate, LeavesOutWhatIsUnlikely) {
   SpeculationGate gate;
   gate.measured(1, 0, 1e-3);
   for (const int32_t n : {1, 2, 4, 7}) gate.measured(1, n, 1e-3);
-  EXPECT_EQ(gate.choose(std::vector{ProposalOffer::alike(7, 0.09F)}, 1, 64)[0], 0);
-  EXPECT_EQ(gate.choose(std::vector{ProposalOffer::alike(7, 0.4F)}, 1, 64)[0], 2);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.09F}}, 1, 64)[0], 0);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.4F}}, 1, 64)[0], 2);
 }
 
 }  // namespace
