@@ -17,7 +17,7 @@ namespace faststream {
 /// text goes on as it did there. How likely that fits depends on how long it has gone on so: each
 /// length has a rate of its own.
 ///
-/// A text's next token tells what a proposal would have been worth, whether there was one or not.
+/// Where nothing was proposed, a text's next token tells what a proposal would have been worth.
 /// So to learn that costs no step, and a text that begins to repeat is known at once.
 class LookupProposer {
  public:
