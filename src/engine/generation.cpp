@@ -338,13 +338,8 @@ void Generation::forbid() {
 
 SampleGroup::SampleGroup(const GenerationRules& rules, const Tokenizer& tokenizer, int32_t sample,
                          Speculation::Kind speculation)
-    : text_(rules, tokenizer, sample) {
-  using enum Speculation::Kind;
-  constexpr float kExpected = 0.8F;  // of a draft, before there was one
-  constexpr float kExpectedOfForced = 0.95F;
-  if (speculation == lookup) lookup_.emplace();
-  if (speculation == draft || speculation == mtp) draft_rate_.emplace(kExpected);
-  if (speculation != off && rules.rule) forced_rate_.emplace(kExpectedOfForced);
+    : text_(rules, tokenizer, sample), speculation_(speculation) {
+  if (speculation == Speculation::Kind::lookup) lookup_.emplace(rules.prompt.size());
 }
 
 bool SampleGroup::propose(int32_t n) {
@@ -363,23 +358,38 @@ void SampleGroup::suppose(std::span<const int32_t> tokens) {
   proposed_.assign(fitting.begin(), fitting.end());
 }
 
-ProposalOffer SampleGroup::offer() {
+ProposalOffer SampleGroup::offer(CommonRates& common) {
+  using enum Speculation::Kind;
+  note(common);
   const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
-  if (most <= 0) return {};
-  if (forced_rate_) {
+  if (most <= 0 || speculation_ == off) return {};
+  if (text_.rules().rule) {
     forced_ = text_.forced_tokens(most);
-    forced_rate_->age();
+    forced_rate_.age(common.forced);
     if (!forced_.empty()) {
-      return {.most = static_cast<int32_t>(forced_.size()), .acceptance = forced_rate_->value()};
+      return {.most = static_cast<int32_t>(forced_.size()),
+              .acceptance = forced_rate_.value(common.forced)};
     }
   }
-  if (draft_rate_) {
-    draft_rate_->age();
-    return {.most = most, .acceptance = draft_rate_->value(), .is_draft = true};
+  if (lookup_) {
+    lookup_->read(text_.tokens(), common);
+    return lookup_->offer(most, common);
   }
-  if (!lookup_) return {};
-  lookup_->read(text_.tokens());
-  return lookup_->offer(most);
+  draft_rate_.age(common.draft);
+  return {.most = most, .acceptance = draft_rate_.value(common.draft), .is_draft = true};
+}
+
+// What became of proposals since the last offer.
+void SampleGroup::note(CommonRates& common) {
+  const auto n_tried = static_cast<int32_t>(std::exchange(n_tried_, 0));
+  const auto n_fitting = static_cast<int32_t>(n_fitting_);
+  if (!forced_.empty()) {
+    forced_rate_.note(n_tried, n_fitting, common.forced);
+  } else if (lookup_) {
+    lookup_->note(n_tried, n_fitting, common);
+  } else {
+    draft_rate_.note(n_tried, n_fitting, common.draft);
+  }
 }
 
 std::span<const int32_t> SampleGroup::accept(std::span<SampledToken> sampled) {
@@ -397,17 +407,10 @@ std::span<const int32_t> SampleGroup::accept(std::span<SampledToken> sampled) {
     text_.accept(std::move(sampled[i]));
   }
   if (n_proposed > 0) {
-    const size_t n_tried = text_.finished() && fits ? n_fitting : n_proposed;
-    note(static_cast<int32_t>(n_tried), static_cast<int32_t>(n_fitting));
+    n_tried_ = text_.finished() && fits ? n_fitting : n_proposed;
+    n_fitting_ = n_fitting;
   }
   return {&kItself, 1};
-}
-
-// Of those that were proposed.
-void SampleGroup::note(int32_t n_proposed, int32_t n_accepted) {
-  if (!forced_.empty()) return forced_rate_->note(n_proposed, n_accepted);
-  if (lookup_) lookup_->note(n_proposed, n_accepted);
-  if (draft_rate_) draft_rate_->note(n_proposed, n_accepted);
 }
 
 std::vector<Output> SampleGroup::take_outputs() {

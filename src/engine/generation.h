@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/acceptance_rate.h"
 #include "engine/lookup_proposer.h"
 #include "engine/request.h"
 #include "engine/sequence_group.h"
@@ -171,7 +172,7 @@ class SampleGroup final : public SequenceGroup {
     return text_.sampling_row();
   }
   [[nodiscard]] bool has_masks() const override { return text_.rules().rule != nullptr; }
-  [[nodiscard]] ProposalOffer offer() override;
+  [[nodiscard]] ProposalOffer offer(CommonRates& common) override;
   bool propose(int32_t n) override;
   void suppose(std::span<const int32_t> tokens) override;
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }
@@ -189,14 +190,17 @@ class SampleGroup final : public SequenceGroup {
   std::vector<Output> take_outputs() override;
 
  private:
-  void note(int32_t n_proposed, int32_t n_accepted);
+  void note(CommonRates& common);
 
   Generation text_;
-  std::optional<AcceptanceRate> forced_rate_;  // where there is speculation
+  Speculation::Kind speculation_;
   std::optional<LookupProposer> lookup_;
-  std::optional<AcceptanceRate> draft_rate_;  // where another model drafts
-  std::vector<int32_t> forced_;               // by the rule of output, of what was offered last
+  TextRate forced_rate_;
+  TextRate draft_rate_;
+  std::vector<int32_t> forced_;  // by the rule of output, of what was offered last
   std::vector<int32_t> proposed_;
+  size_t n_tried_ = 0;    // of them, since the last offer
+  size_t n_fitting_ = 0;  // of these
 };
 
 }  // namespace faststream

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/acceptance_rate.h"
 #include "engine/drafter.h"
 #include "engine/sequence.h"
 #include "engine/sequence_caches.h"
@@ -221,7 +222,7 @@ class SchedulingPolicy {
   void plan_sources();
   void choose_proposals();
   [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
-  [[nodiscard]] ProposalOffer offer_of(const Entry& entry, int32_t& n_more) const;
+  [[nodiscard]] ProposalOffer offer_of(const Entry& entry, int32_t& n_more);
   void propose(std::span<Entry* const> entries);
   bool read(const SequenceGroup& group);
   void plan_decode();
@@ -252,6 +253,7 @@ class SchedulingPolicy {
   StepBudget alone_;   // for prompts
   StepBudget beside_;  // the same where sequences are in decode
   SpeculationGate gate_;
+  CommonRates rates_;
   // The last step in decode, until it has ended.
   struct MeasuredStep {
     int32_t n_sequences = 0;

@@ -94,6 +94,7 @@ void SchedulingPolicy::choose_proposals() {
 
   const Stopwatch watch;
   std::vector<ProposalOffer> offers;
+  offers.reserve(decoding.size());
   int32_t n_more = reads_texts() ? most_followed() - limits_.drafter->n_followed() : 0;
   for (const Entry* entry : decoding) offers.push_back(offer_of(*entry, n_more));
   std::vector<int32_t> chosen;
@@ -139,8 +140,8 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
 
 // No more tokens than the text has before it is rotated otherwise. n_more: texts that the drafter
 // may begin to follow, those of earlier offers not counted.
-ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, int32_t& n_more) const {
-  ProposalOffer offer = entry.group->offer();
+ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, int32_t& n_more) {
+  ProposalOffer offer = entry.group->offer(rates_);
   if (offer.is_draft) {
     const bool is_followed = limits_.drafter != nullptr && limits_.drafter->follows(*entry.group);
     if (!is_followed && n_more-- <= 0) return {};

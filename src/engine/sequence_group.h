@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/acceptance_rate.h"
 #include "engine/request.h"
 #include "engine/speculation.h"
 
@@ -41,8 +42,9 @@ class SequenceGroup {
   /// Whether that has masks, which take their time. Groups may make them at the same time.
   [[nodiscard]] virtual bool has_masks() const { return false; }
   /// How many tokens a group that always has one sequence could propose now, no more than it may
-  /// still have, and how likely these come next.
-  [[nodiscard]] virtual ProposalOffer offer() { return {}; }
+  /// still have, and how likely these come next: as `common` says until its own texts have shown
+  /// otherwise, of which it tells `common`.
+  [[nodiscard]] virtual ProposalOffer offer(CommonRates& /*common*/) { return {}; }
   /// Proposes `n` tokens, no more than it offered, where it finds some by itself; returns whether
   /// it does.
   virtual bool propose(int32_t /*n*/) { return false; }

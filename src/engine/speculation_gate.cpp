@@ -31,6 +31,8 @@ constexpr double kReadingAllowance = 0.005;
 constexpr double kLeastPaid = 1;
 // Proposals are expected to gain so much at least: what is measured is not exact.
 constexpr double kLeastGain = 1.02;
+// Tokens that are less likely are not worth their row, however little it costs.
+constexpr float kLeastLikely = 0.1F;
 // After so many steps with proposals one is without, to see what that takes now.
 constexpr int32_t kMostInARow = 64;
 
@@ -171,20 +173,25 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
     size_t offer = 0;
     int32_t depth = 0;
   };
+  std::vector<int32_t> chosen(offers.size());
   std::vector<Row> rows;
+  double tokens = n_sequences;
   for (size_t o = 0; o < offers.size(); ++o) {
     float likelihood = 1;
     for (int32_t depth = 1; depth <= offers[o].most; ++depth) {
       likelihood *= offers[o].acceptance;
+      if (likelihood < kLeastLikely) break;
       rows.push_back({likelihood, o, depth});
+      tokens += static_cast<double>(likelihood);
     }
   }
+  if (tokens <= kLeastGain * n_sequences) return chosen;  // not even if they cost nothing
   std::ranges::stable_sort(rows, std::greater<>(), &Row::likelihood);
   if (rows.size() > static_cast<size_t>(n_most)) rows.resize(static_cast<size_t>(n_most));
 
   std::array<int32_t, kMostProposed + 1> drafted{};  // tokens of each pass, from 1
   double of_drafts = 0;
-  double tokens = n_sequences;
+  tokens = n_sequences;
   double best = kLeastGain * tokens / cost_.seconds(n_sequences, 0);
   size_t n_chosen = 0;
   for (size_t n = 1; n <= rows.size(); ++n) {
@@ -201,7 +208,6 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
     best = tokens / seconds;
     n_chosen = n;
   }
-  std::vector<int32_t> chosen(offers.size());
   for (size_t n = 0; n < n_chosen; ++n) ++chosen[rows[n].offer];
   return chosen;
 }

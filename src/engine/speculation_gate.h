@@ -98,33 +98,4 @@ class SpeculationGate {
   int32_t n_since_plain_ = 0;  // steps since one without proposals
 };
 
-/// The share of proposals that were accepted lately.
-class AcceptanceRate {
- public:
-  /// expected: before any was.
-  explicit AcceptanceRate(float expected)
-      : expected_(expected), accepted_(kWeight * expected), tried_(kWeight) {}
-
-  [[nodiscard]] float value() const { return accepted_ / tried_; }
-  /// A step went by: where nothing is proposed, what was wrong lately is tried again some day.
-  void age() {
-    constexpr float kForgotten = 0.02F;
-    accepted_ += kForgotten * (expected_ * tried_ - accepted_);
-  }
-  /// Of n_proposed tokens in a row the first n_accepted were; what follows a wrong one was not
-  /// tried.
-  void note(int32_t n_proposed, int32_t n_accepted) {
-    constexpr float kKept = 0.8F;
-    accepted_ = kKept * accepted_ + static_cast<float>(n_accepted);
-    tried_ = kKept * tried_ + static_cast<float>(n_accepted + (n_accepted < n_proposed ? 1 : 0));
-  }
-
- private:
-  static constexpr float kWeight = 2;  // tokens
-
-  float expected_;
-  float accepted_;
-  float tried_;
-};
-
 }  // namespace faststream

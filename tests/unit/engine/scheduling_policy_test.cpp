@@ -37,7 +37,7 @@ class KnownText final : public SequenceGroup {
   [[nodiscard]] const std::vector<int32_t>& tokens(size_t) const override { return tokens_; }
   [[nodiscard]] std::span<const int32_t> source() const override { return {}; }
   [[nodiscard]] SamplingRow sampling_row(size_t) const override { return {}; }
-  [[nodiscard]] ProposalOffer offer() override {
+  [[nodiscard]] ProposalOffer offer(CommonRates&) override {
     return {.most = static_cast<int32_t>(proposed_.size()), .acceptance = 0.7F};
   }
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }

@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "engine/acceptance_rate.h"
+
 namespace faststream {
 namespace {
 
@@ -31,16 +33,18 @@ double gain(const Device& device, const LikelyTexts& texts, double pass = 0) {
     return std::uniform_real_distribution<>()(random) < likelihood;
   };
   SpeculationGate gate;
-  std::vector<AcceptanceRate> rates(static_cast<size_t>(texts.n), AcceptanceRate(0.6F));
+  CommonRate common(0.6F);
+  std::vector<TextRate> rates(static_cast<size_t>(texts.n));
   double seconds = 0;
   double plain_seconds = 0;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<int32_t> proposed(rates.size());
     if (gate.is_open(texts.n)) {
       std::vector<ProposalOffer> offers;
-      for (AcceptanceRate& rate : rates) {
-        rate.age();
-        offers.push_back({.most = 7, .acceptance = rate.value(), .is_draft = pass > 0});
+      for (TextRate& rate : rates) {
+        rate.age(common);
+        offers.push_back(ProposalOffer{.most = 7, .acceptance = rate.value(common)});
+        offers.back().is_draft = pass > 0;
       }
       proposed = gate.choose(offers, texts.n, 64);
     }
@@ -50,7 +54,7 @@ double gain(const Device& device, const LikelyTexts& texts, double pass = 0) {
     for (size_t t = 0; t < rates.size(); ++t) {
       int32_t n_fitting = 0;
       while (n_fitting < proposed[t] && is_so(texts.acceptance)) ++n_fitting;
-      if (proposed[t] > 0) rates[t].note(proposed[t], n_fitting);
+      if (proposed[t] > 0) rates[t].note(proposed[t], n_fitting, common);
       n_proposed += proposed[t];
       n_accepted += n_fitting;
       depth = std::max(depth, proposed[t]);
@@ -155,7 +159,8 @@ TEST(SpeculationGate, CountsWhatADraftReadsFirst) {
   gate.measured(2, 0, 1e-3);
   gate.drafted({.n_tokens = 1, .seconds = 1e-5});
   gate.drafted({.n_tokens = 14, .seconds = 1e-2});
-  const ProposalOffer offer = {.most = 7, .acceptance = 0.9F, .is_draft = true};
+  ProposalOffer offer = ProposalOffer{.most = 7, .acceptance = 0.9F};
+  offer.is_draft = true;
   ProposalOffer long_unread = offer;
   long_unread.n_unread = 14;
   const std::vector<ProposalOffer> offers = {offer, long_unread};
@@ -170,12 +175,21 @@ TEST(SpeculationGate, ChoosesForEachText) {
   EXPECT_FALSE(gate.is_open(2)) << "nothing is known yet";
   gate.measured(2, 0, 1e-3);
   ASSERT_TRUE(gate.is_open(2));
-  const std::vector<ProposalOffer> offers = {{.most = 7, .acceptance = 0.9F},
-                                             {.most = 7, .acceptance = 0.05F}};
+  const std::vector<ProposalOffer> offers = {ProposalOffer{.most = 7, .acceptance = 0.9F},
+                                             ProposalOffer{.most = 7, .acceptance = 0.05F}};
   const std::vector<int32_t> chosen = gate.choose(offers, 2, 64);
   EXPECT_GE(chosen[0], 3);
   EXPECT_EQ(chosen[1], 0);
   EXPECT_EQ(gate.choose(offers, 2, 2)[0], 2) << "no more than there is room for";
+}
+
+// However little their rows cost: some of that is not measured.
+TEST(SpeculationGate, LeavesOutWhatIsUnlikely) {
+  SpeculationGate gate;
+  gate.measured(1, 0, 1e-3);
+  for (const int32_t n : {1, 2, 4, 7}) gate.measured(1, n, 1e-3);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.09F}}, 1, 64)[0], 0);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.4F}}, 1, 64)[0], 2);
 }
 
 }  // namespace
