@@ -32,7 +32,7 @@ constexpr double kLeastPaid = 1;
 // Proposals are expected to gain so much at least: what is measured is not exact.
 constexpr double kLeastGain = 1.02;
 // Tokens that are less likely are not worth their row, however little it costs.
-constexpr float kLeastLikely = 0.1F;
+constexpr float kLeastLikely = 0.05F;
 // After so many steps with proposals one is without, to see what that takes now.
 constexpr int32_t kMostInARow = 64;
 

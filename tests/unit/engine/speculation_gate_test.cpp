@@ -188,8 +188,8 @@ TEST(SpeculationGate, LeavesOutWhatIsUnlikely) {
   SpeculationGate gate;
   gate.measured(1, 0, 1e-3);
   for (const int32_t n : {1, 2, 4, 7}) gate.measured(1, n, 1e-3);
-  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.09F}}, 1, 64)[0], 0);
-  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.4F}}, 1, 64)[0], 2);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.045F}}, 1, 64)[0], 0);
+  EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.4F}}, 1, 64)[0], 3);
 }
 
 }  // namespace
