@@ -6,8 +6,9 @@
 
 namespace faststream {
 
-/// The numbers of std::normal_distribution<float> of mean 0. libstdc++'s takes two logarithms of long
-/// doubles for each uniform number, which only GCC computes beforehand, and only if it optimizes.
+/// The numbers of std::normal_distribution<float> of mean 0. libstdc++'s takes two logarithms of
+/// long doubles for each uniform number, which only GCC computes beforehand, and only if it
+/// optimizes.
 class Normal {
  public:
   explicit Normal(float deviation = 1) : deviation_(deviation) {}
