@@ -13,7 +13,7 @@ build_packages=(
 package_packages=(file)
 # libopenmpi-dev, openmpi-bin: several processes run a model together; the build uses MPI where it is.
 # sentencepiece: the programs that the tokenizer is compared with. fish, zsh: for which there are completions.
-test_packages=(ccache clang clang-format clang-tidy fish libgtest-dev libopenmpi-dev openmpi-bin python3 sentencepiece zsh)
+test_packages=(ccache clang clang-format clang-tidy fish libgtest-dev libopenmpi-dev lld openmpi-bin python3 sentencepiece zsh)
 
 # Installs those of the packages named that are missing.
 install_missing() {

@@ -5,11 +5,11 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = kDecodeWarps * kWarp;
+constexpr int kTensorThreads = kDecodeWarps * kWarp;
 
 template <typename T, int kDim, typename Rule, KvFormat kFormat>
-__global__ __launch_bounds__(kThreads) void attention_decode_mma_kernel(AttentionArguments a,
-                                                                        Splits splits) {
+__global__ __launch_bounds__(kTensorThreads) void attention_decode_mma_kernel(AttentionArguments a,
+                                                                              Splits splits) {
   __shared__ DecodeResults<kDim> results;
   allow_next_kernel();
   const Split split = split_of_block(a, splits, kDecodeHeads);  // of the batch alone
@@ -38,8 +38,8 @@ struct ShortItem {
 };
 
 template <typename T, typename Rule>
-__global__ __launch_bounds__(kThreads) void attention_decode_short_kernel(AttentionArguments a,
-                                                                          Splits splits) {
+__global__ __launch_bounds__(kTensorThreads) void attention_decode_short_kernel(
+    AttentionArguments a, Splits splits) {
   __shared__ DecodeResults<kShortDim> results_of_warps[kDecodeWarps];
   begin_kernel();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -116,12 +116,12 @@ void attention_decode_mma(const AttentionArguments& a, int32_t n_sequences, int6
         if (is_short) {
           const dim3 grid(1, ceil_div(tiles, kTilesOfBlock), n_sequences);
           queue.launch("computing attention", attention_decode_short_kernel<T, Rule>,
-                       {grid, kThreads}, a, splits);
+                       {grid, kTensorThreads}, a, splits);
           return;
         }
       }
       queue.launch("computing attention", attention_decode_mma_kernel<T, kDim, Rule, kFormat>,
-                   split_grid(a, splits, n_sequences, kThreads), a, splits);
+                   split_grid(a, splits, n_sequences, kTensorThreads), a, splits);
     });
   });
 }

@@ -16,14 +16,14 @@ namespace faststream {
 namespace {
 
 constexpr int kHeads = 8;  // a warp each
-constexpr int kThreads = kHeads * kWarp;
+constexpr int kLatentThreads = kHeads * kWarp;
 constexpr int kMostElements = 1024 / kWarp;  // of a value, of a lane: of the widest key
 static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
 template <typename T, typename Rule>
-__global__ __launch_bounds__(kThreads) void attention_latent_kernel(AttentionArguments a,
-                                                                    BatchView batch) {
-  extern __shared__ float shared[];
+__global__ __launch_bounds__(kLatentThreads) void attention_latent_kernel(AttentionArguments a,
+                                                                          BatchView batch) {
+  extern __shared__ float shared_floats[];
   begin_kernel();
   const int64_t query = blockIdx.x;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -32,7 +32,7 @@ __global__ __launch_bounds__(kThreads) void attention_latent_kernel(AttentionArg
   const int head = min(first_head + warp, a.n_heads - 1);  // more than there are: not stored
   const int dim = a.kv.head_dim;
   const int v_dim = a.kv.v_head_dim;
-  float* q = shared;            // [kHeads, dim]
+  float* q = shared_floats;     // [kHeads, dim]
   float* k = q + kHeads * dim;  // [kPageTokens, dim + 1]: lanes read a column
   for (int i = lane; i < dim; i += kWarp) {
     const int64_t index = query * a.q.stride + static_cast<int64_t>(head) * dim + i;
@@ -54,7 +54,7 @@ __global__ __launch_bounds__(kThreads) void attention_latent_kernel(AttentionArg
         static_cast<const T*>(a.kv.k) +
         static_cast<int64_t>(pages[base / kPageTokens]) * a.kv.n_kv_heads * kPageTokens * dim;
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kLatentThreads) {
       // Whatever is in the place of tokens that are not there may be NaN.
       k[i + i / dim] = base + i / dim < end ? to_float(page[i]) : 0.0F;
     }
@@ -187,7 +187,7 @@ void attention_latent_float(const AttentionArguments& a, const BatchView& batch,
     with_rule(a, [&]<typename Rule>() {
       const auto kernel = attention_latent_kernel<decltype(zero), Rule>;
       allow_shared_memory(kernel, bytes);
-      queue.launch("computing latent attention", kernel, {grid, kThreads, bytes}, a, batch);
+      queue.launch("computing latent attention", kernel, {grid, kLatentThreads, bytes}, a, batch);
     });
   });
 }

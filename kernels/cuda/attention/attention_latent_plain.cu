@@ -22,8 +22,8 @@ namespace {
 // Queries of a sequence, from which on heads make its keys and values.
 constexpr int32_t kPlainQueries = 128;
 
-constexpr int kTile = 32;  // rows and columns of weights, of a block
-constexpr int kTileRows = 8;
+constexpr int kJoinedTile = 32;  // rows and columns of weights, of a block
+constexpr int kJoinedRows = 8;
 constexpr int kCopyThreads = 256;
 
 /// The rows of heads' weights that make `part` of the head_dim elements, from `first` on.
@@ -41,34 +41,35 @@ struct Part {
 
 // joined [n_heads · head_dim, rank]: keys' parts [n_heads · rank, part], transposed.
 template <typename T, typename Rows>
-__global__ __launch_bounds__(kTile* kTileRows) void join_keys_kernel(Part p, Rows rows, T* joined) {
-  __shared__ float tile[kTile][kTile + 1];
+__global__ __launch_bounds__(kJoinedTile* kJoinedRows) void join_keys_kernel(Part p, Rows rows,
+                                                                             T* joined) {
+  __shared__ float tile[kJoinedTile][kJoinedTile + 1];
   begin_kernel();
   const auto x = static_cast<int>(threadIdx.x);
   const auto y = static_cast<int>(threadIdx.y);
-  const int first_of_rank = static_cast<int>(blockIdx.x) * kTile;
-  const int first_of_part = static_cast<int>(blockIdx.y) * kTile;
+  const int first_of_rank = static_cast<int>(blockIdx.x) * kJoinedTile;
+  const int first_of_part = static_cast<int>(blockIdx.y) * kJoinedTile;
   const auto head = static_cast<int>(blockIdx.z);
-  for (int i = y; i < kTile; i += kTileRows) {
+  for (int i = y; i < kJoinedTile; i += kJoinedRows) {
     const int64_t row = static_cast<int64_t>(head) * p.rank + first_of_rank + i;
     const float scale = p.scales != nullptr ? p.scales[row] : 1;
     tile[i][x] = element(rows, row, first_of_part + x) * scale;
   }
   __syncthreads();
-  for (int i = y; i < kTile; i += kTileRows) {
+  for (int i = y; i < kJoinedTile; i += kJoinedRows) {
     joined[p.joined(head, first_of_part + i, first_of_rank + x)] = from_float<T>(tile[x][i]);
   }
 }
 
 // The same of values' parts [n_heads · part, rank], as they are.
 template <typename T, typename Rows>
-__global__ __launch_bounds__(kTile* kTileRows) void join_values_kernel(Part p, Rows rows,
-                                                                       T* joined) {
+__global__ __launch_bounds__(kJoinedTile* kJoinedRows) void join_values_kernel(Part p, Rows rows,
+                                                                               T* joined) {
   begin_kernel();
-  const int column = static_cast<int>(blockIdx.x) * kTile + static_cast<int>(threadIdx.x);
+  const int column = static_cast<int>(blockIdx.x) * kJoinedTile + static_cast<int>(threadIdx.x);
   const auto head = static_cast<int>(blockIdx.z);
-  for (int n = static_cast<int>(threadIdx.y); n < kTile; n += kTileRows) {
-    const int i = static_cast<int>(blockIdx.y) * kTile + n;
+  for (int n = static_cast<int>(threadIdx.y); n < kJoinedTile; n += kJoinedRows) {
+    const int i = static_cast<int>(blockIdx.y) * kJoinedTile + n;
     const int64_t row = static_cast<int64_t>(head) * p.part + i;
     const float scale = p.scales != nullptr ? p.scales[row] : 1;
     joined[p.joined(head, i, column)] = from_float<T>(element(rows, row, column) * scale);
@@ -225,9 +226,9 @@ void CudaBackend::attend_plain(const Batch& batch, const AttentionArguments& a,
   const Queue queue = this->queue();
   const auto join = [&]<typename T>(T* to) {
     const auto grid = [&](int64_t part) {
-      return Grid{
-          dim3(ceil_div(rank, kTile), ceil_div(part, kTile), static_cast<unsigned>(heads.n_heads)),
-          dim3(kTile, kTileRows)};
+      return Grid{dim3(ceil_div(rank, kJoinedTile), ceil_div(part, kJoinedTile),
+                       static_cast<unsigned>(heads.n_heads)),
+                  dim3(kJoinedTile, kJoinedRows)};
     };
     const auto part = [&](int64_t first, int64_t size, const Weight& weight) {
       return Part{.head_dim = static_cast<int>(latent.head_dim),

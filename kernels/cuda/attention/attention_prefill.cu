@@ -15,26 +15,26 @@ namespace faststream {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kPrefillWarps = 8;
+constexpr int kPrefillThreads = kPrefillWarps * kWarp;
 static_assert(kPageTokens == kWarp, "a lane takes one token of a page");
 
 // kRows: queries of a warp. kDims: dimensions of a lane at most.
 template <typename T, int kRows, int kDims, typename Rule>
-__global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionArguments a,
-                                                                     RelativeScores relative) {
-  constexpr int kTile = kWarps * kRows;
-  extern __shared__ float shared[];
+__global__ __launch_bounds__(kPrefillThreads) void attention_prefill_kernel(
+    AttentionArguments a, RelativeScores relative) {
+  constexpr int kTile = kPrefillWarps * kRows;
+  extern __shared__ float shared_floats[];
   begin_kernel();
   const QueryTile tile = query_tile(a, kTile);
   if (tile.empty()) return;
 
   const int dim = a.kv.head_dim;
   const int v_dim = a.kv.v_head_dim;
-  float* q = shared;                       // [kTile, dim]
+  float* q = shared_floats;                // [kTile, dim]
   float* k = q + kTile * dim;              // [kPageTokens, dim + 1]: lanes read a column
   float* v = k + kPageTokens * (dim + 1);  // [kPageTokens, v_dim]
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * dim; i += kPrefillThreads) {
     const int row = min(tile.first + i / dim, tile.n_queries - 1);
     q[i] = a.scale_log2 * load_element(a.q.data, a.q.dtype,
                                        (tile.first_query + row) * a.q.stride +
@@ -64,10 +64,10 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
       return is_seen ? to_float(static_cast<const T*>(rows)[first_row * width + i]) : 0.0F;
     };
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * dim; i += kPrefillThreads) {
       k[i + i / dim] = load(a.kv.k, dim, i);
     }
-    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * v_dim; i += kThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < kPageTokens * v_dim; i += kPrefillThreads) {
       v[i] = load(a.kv.v, v_dim, i);
     }
     __syncthreads();
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kThreads) void attention_prefill_kernel(AttentionAr
 
 template <int kRows, int kDims>
 void launch(const AttentionArguments& a, const BatchView& batch, const Queue& queue) {
-  constexpr int kTile = kWarps * kRows;
+  constexpr int kTile = kPrefillWarps * kRows;
   const size_t bytes = static_cast<size_t>(kTile * a.kv.head_dim +
                                            kPageTokens * (a.kv.head_dim + 1 + a.kv.v_head_dim)) *
                        sizeof(float);
@@ -135,7 +135,8 @@ void launch(const AttentionArguments& a, const BatchView& batch, const Queue& qu
     with_rule_of_tiles(a, [&]<typename Rule>() {
       const auto kernel = attention_prefill_kernel<decltype(zero), kRows, kDims, Rule>;
       allow_shared_memory(kernel, bytes);
-      queue.launch("computing attention", kernel, {grid, kThreads, bytes}, a, relative_scores(a));
+      queue.launch("computing attention", kernel, {grid, kPrefillThreads, bytes}, a,
+                   relative_scores(a));
     });
   });
 }

@@ -17,7 +17,7 @@ namespace faststream {
 
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kWidenThreads = 128;
 
 struct WidenArguments {
   KvLayer from;  // of codes
@@ -32,7 +32,7 @@ struct WidenArguments {
 // A block for the keys or the values of each (page, sequence, head). kEach elements at a time, of
 // which rows have a multiple.
 template <typename T, int kEach>
-__global__ __launch_bounds__(kThreads) void widen_pages_kernel(WidenArguments a) {
+__global__ __launch_bounds__(kWidenThreads) void widen_pages_kernel(WidenArguments a) {
   begin_kernel();
   const int page = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.y);
@@ -51,7 +51,7 @@ __global__ __launch_bounds__(kThreads) void widen_pages_kernel(WidenArguments a)
           (to_page * a.to.n_kv_heads + head) * kPageTokens * dim;
 #pragma unroll 4
   for (int at = static_cast<int>(threadIdx.x) * kEach; at < kPageTokens * dim;
-       at += kThreads * kEach) {
+       at += kWidenThreads * kEach) {
     const float scale = scale_of(scales[at / dim]);
     using Word = std::conditional_t<kEach == 8, uint2, uint16_t>;
     const Word word = *reinterpret_cast<const Word*>(codes + at);
@@ -160,7 +160,7 @@ void CudaBackend::attend_widened(const AttentionArguments& a, const BatchView& b
         const Queue queue = this->queue();
         const Grid grid{dim3(static_cast<unsigned>(pages), static_cast<unsigned>(n),
                              static_cast<unsigned>(2 * heads)),
-                        kThreads};
+                        kWidenThreads};
         of_eights ? queue.launch("widening keys and values", widen_pages_kernel<T, 8>, grid, widen)
                   : queue.launch("widening keys and values", widen_pages_kernel<T, 2>, grid, widen);
       });

@@ -141,32 +141,33 @@ bool mma_fits(const HeadProduct& p) {
          (p.copied == 0 || (in_pieces(p.outputs) && in_pieces(p.out_stride) && begins(p.out)));
 }
 
-constexpr int kWarps = 8;
-constexpr int kRows = 4;
+constexpr int kHeadWarps = 8;
+constexpr int kHeadRows = 4;
 
 template <typename T, typename WeightRows>
-__global__ __launch_bounds__(kWarps* kWarp) void head_linear_any_kernel(HeadProduct p,
-                                                                        WeightRows weights) {
+__global__ __launch_bounds__(kHeadWarps* kWarp) void head_linear_any_kernel(HeadProduct p,
+                                                                            WeightRows weights) {
   begin_kernel();
   const int head = static_cast<int>(blockIdx.y);
-  const int64_t first_row = static_cast<int64_t>(blockIdx.z) * kRows;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.z) * kHeadRows;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int output = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  const int output =
+      static_cast<int>(blockIdx.x) * kHeadWarps + static_cast<int>(threadIdx.x) / kWarp;
   const T* x = static_cast<const T*>(p.x);
   T* out = static_cast<T*>(p.out);
   if (output < p.outputs) {
     const int64_t weight_row = static_cast<int64_t>(head) * p.outputs + output;
-    float sums[kRows] = {};
+    float sums[kHeadRows] = {};
     for (int c = lane; c < p.inputs; c += kWarp) {
       const float w = element(weights, weight_row, c);
 #pragma unroll
-      for (int i = 0; i < kRows; ++i) {
+      for (int i = 0; i < kHeadRows; ++i) {
         const int64_t row = min(first_row + i, p.rows - 1);
         sums[i] += w * to_float(x[p.x_at(row, head) + p.copied + c]);
       }
     }
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
+    for (int i = 0; i < kHeadRows; ++i) {
       float sum = warp_sum(sums[i]);
       if (p.scales != nullptr) sum *= p.scales[weight_row];
       if (lane == 0 && first_row + i < p.rows) {
@@ -175,7 +176,7 @@ __global__ __launch_bounds__(kWarps* kWarp) void head_linear_any_kernel(HeadProd
     }
   }
   if (blockIdx.x != 0) return;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * p.copied; i += kWarps * kWarp) {
+  for (int i = static_cast<int>(threadIdx.x); i < kHeadRows * p.copied; i += kHeadWarps * kWarp) {
     const int64_t row = first_row + i / p.copied;
     if (row >= p.rows) break;
     out[p.out_at(row, head) + i % p.copied] = x[p.x_at(row, head) + i % p.copied];
@@ -210,9 +211,9 @@ void CudaBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_h
                               {grid, kMmaThreads}, p, rows);
         }
       }
-      const dim3 grid(ceil_div(p.outputs, kWarps), heads, ceil_div(p.rows, kRows));
+      const dim3 grid(ceil_div(p.outputs, kHeadWarps), heads, ceil_div(p.rows, kHeadRows));
       queue.launch("multiplying heads", head_linear_any_kernel<T, WeightRows>,
-                   {grid, kWarps * kWarp}, p, rows);
+                   {grid, kHeadWarps * kWarp}, p, rows);
     });
   });
 }

@@ -32,8 +32,8 @@ namespace faststream {
 
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kFewWarps = 8;
+constexpr int kFewThreads = kFewWarps * kWarp;
 constexpr int kTileRows = 16;  // outputs of a tensor core instruction
 constexpr int kTileCols = 8;   // activation rows of one
 
@@ -49,13 +49,13 @@ __device__ void unpack(const uint4& raw, int quad, uint32_t& low, uint32_t& high
 
 /// x: bf16, weights: i8. kTiles: tiles of eight activation rows.
 template <int kTiles, bool kGated>
-__global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
+__global__ __launch_bounds__(kFewThreads, 2) void few_rows_kernel(Product p) {
   constexpr int kMatrices = kGated ? 2 : 1;
   constexpr int kUnroll = kGated ? 2 : 4;
   constexpr int kElements = 16;          // of a 16-byte load
   constexpr int kXLoads = 2;             // 16-byte loads of as many activations
   constexpr int kChunk = 4 * kElements;  // inputs that a warp takes at a time
-  __shared__ float partial[kWarps][kMatrices][kTiles * kTileCols][kTileRows];
+  __shared__ float partial[kFewWarps][kMatrices][kTiles * kTileCols][kTileRows];
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -79,7 +79,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   const auto load_weights = [&](int64_t first) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+      const int64_t column = first + u * kFewWarps * kChunk + in_group * kElements;
 #pragma unroll
       for (int matrix = 0; matrix < kMatrices; ++matrix) {
 #pragma unroll
@@ -98,7 +98,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   while (first < p.inputs) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t column = first + u * kWarps * kChunk + in_group * kElements;
+      const int64_t column = first + u * kFewWarps * kChunk + in_group * kElements;
       uint4 x[kTiles][kXLoads];
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
@@ -128,7 +128,7 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
         }
       }
     }
-    first += static_cast<int64_t>(kWarps) * kChunk * kUnroll;
+    first += static_cast<int64_t>(kFewWarps) * kChunk * kUnroll;
     load_weights(first);
   }
   allow_next_kernel();
@@ -146,14 +146,15 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
   }
   __syncthreads();
 
-  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTileCols * kTiles; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTileRows * kTileCols * kTiles;
+       i += kFewThreads) {
     const int row = i / kTileRows;
     const int64_t output = first_output + i % kTileRows;
     if (row >= p.rows || output >= p.outputs) continue;
     float totals[kMatrices] = {};
 #pragma unroll
     for (int matrix = 0; matrix < kMatrices; ++matrix) {
-      for (int from = 0; from < kWarps; ++from) {
+      for (int from = 0; from < kFewWarps; ++from) {
         totals[matrix] += partial[from][matrix][row][i % kTileRows];
       }
       totals[matrix] =
@@ -171,11 +172,11 @@ __global__ __launch_bounds__(kThreads, 2) void few_rows_kernel(Product p) {
 // Any types: a warp for each output of kRows rows, float arithmetic. kVector elements a lane at a
 // time: 16 bytes of weights where rows are aligned, else one element.
 template <typename A, typename W, int kRows, int kVector>
-__global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
+__global__ __launch_bounds__(kFewThreads) void any_rows_kernel(Product p) {
   begin_kernel();
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int64_t output =
-      static_cast<int64_t>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+      static_cast<int64_t>(blockIdx.x) * kFewWarps + static_cast<int>(threadIdx.x) / kWarp;
   if (output >= p.outputs) return;
   const int first_row = static_cast<int>(blockIdx.y) * kRows;
   const W* weight = static_cast<const W*>(p.weight) + output * p.inputs;
@@ -225,8 +226,8 @@ __global__ __launch_bounds__(kThreads) void any_rows_kernel(Product p) {
 template <typename A, typename W, int kVector>
 void launch_any_rows(const Product& p, const Queue& queue) {
   const auto launch = [&](auto kernel, int rows) {
-    const dim3 grid(ceil_div(p.outputs, kWarps), ceil_div(p.rows, rows));
-    queue.launch("multiplying matrices", kernel, {grid, kThreads}, p);
+    const dim3 grid(ceil_div(p.outputs, kFewWarps), ceil_div(p.rows, rows));
+    queue.launch("multiplying matrices", kernel, {grid, kFewThreads}, p);
   };
   // Of few outputs, a router's say, each warp has one row, as long as nearly all run at once, then
   // four: it waits for loads, of eight rows for eight times as many.
@@ -245,7 +246,7 @@ void launch_any_rows(const Product& p, const Queue& queue) {
 
 void launch_few_rows(const Product& p, bool gated, const Queue& queue) {
   const auto launch = [&](auto kernel) {
-    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kTileRows), kThreads}, p);
+    queue.launch("multiplying matrices", kernel, {ceil_div(p.outputs, kTileRows), kFewThreads}, p);
   };
   if (p.rows <= kTileCols) {
     launch(gated ? few_rows_kernel<1, true> : few_rows_kernel<1, false>);

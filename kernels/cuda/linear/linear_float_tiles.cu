@@ -25,10 +25,10 @@ constexpr int kWarpOutputs = 8;
 constexpr int kSums = kWarpRows * kWarpOutputs;  // of a warp, and of a lane
 constexpr int kTile = 32;                        // rows and outputs of a block
 constexpr int kAcross = kTile / kWarpOutputs;    // warps
-constexpr int kThreads = kTile / kWarpRows * kAcross * kWarp;
-constexpr int kVector = 4;               // inputs of a lane
-constexpr int kChunk = kWarp * kVector;  // inputs of a stage
-constexpr int kPiece = 16;               // bytes that a copy takes
+constexpr int kTilesThreads = kTile / kWarpRows * kAcross * kWarp;
+constexpr int kVector = 4;                     // inputs of a lane
+constexpr int kStageInputs = kWarp * kVector;  // inputs of a stage
+constexpr int kCopiedBytes = 16;               // bytes that a copy takes
 
 /// Of two the weights and of one the rows are read, one more is filled. With 16-bit rows 96 KB are
 /// enough for another one.
@@ -37,17 +37,17 @@ constexpr int kStages = sizeof(A) == 2 ? 4 : 3;
 
 template <typename A>
 struct Stage {
-  A x[kTile][kChunk];
-  float weights[kTile][kChunk];
+  A x[kTile][kStageInputs];
+  float weights[kTile][kStageInputs];
 };
 
 /// Copies chunks of 32 rows, zeros for what does not exist: in each the same pieces by a thread, of
 /// one column, so that little is computed for each.
 template <typename T>
 class ChunkCopier {
-  static constexpr int kElements = kPiece / static_cast<int>(sizeof(T));
-  static constexpr int kRowPieces = kChunk / kElements;
-  static constexpr int kStepRows = kThreads / kRowPieces;
+  static constexpr int kElements = kCopiedBytes / static_cast<int>(sizeof(T));
+  static constexpr int kRowPieces = kStageInputs / kElements;
+  static constexpr int kStepRows = kTilesThreads / kRowPieces;
 
  public:
   /// from: the first row, of which `rows` are there.
@@ -61,16 +61,17 @@ class ChunkCopier {
         inputs_left_(static_cast<int>(inputs) - column_) {}
 
   /// The next chunk.
-  __device__ void copy(T (&to)[kTile][kChunk]) {
+  __device__ void copy(T (&to)[kTile][kStageInputs]) {
     const uint32_t first = shared_address(&to[row_][column_]);
     const T* from = next_;
 #pragma unroll
     for (int row = 0; row < kTile; row += kStepRows, from += step_) {
       const bool wanted = row < rows_left_ && inputs_left_ > 0;
-      copy_async(first + row * kChunk * static_cast<int>(sizeof(T)), wanted ? from : from_, wanted);
+      copy_async(first + row * kStageInputs * static_cast<int>(sizeof(T)), wanted ? from : from_,
+                 wanted);
     }
-    next_ += kChunk;
-    inputs_left_ -= kChunk;
+    next_ += kStageInputs;
+    inputs_left_ -= kStageInputs;
   }
 
  private:
@@ -99,9 +100,9 @@ __device__ void add_lanes(float (&sums)[kSums], int lane) {
 }
 
 template <typename A>
-__global__ __launch_bounds__(kThreads) void float_tiles_kernel(Product p) {
-  extern __shared__ __align__(128) unsigned char memory[];
-  auto* stages = reinterpret_cast<Stage<A>*>(memory);
+__global__ __launch_bounds__(kTilesThreads) void float_tiles_kernel(Product p) {
+  extern __shared__ __align__(128) unsigned char stage_bytes[];
+  auto* stages = reinterpret_cast<Stage<A>*>(stage_bytes);
   begin_kernel();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -112,7 +113,7 @@ __global__ __launch_bounds__(kThreads) void float_tiles_kernel(Product p) {
   const A* x = static_cast<const A*>(p.x) + first_row * p.x_stride;
   const float* weights = static_cast<const float*>(p.weight) + first_output * p.inputs;
 
-  const int chunks = ceil_div(p.inputs, kChunk);
+  const int chunks = ceil_div(p.inputs, kStageInputs);
   const auto stage_of = [&](int chunk) -> Stage<A>& { return stages[chunk % kStages<A>]; };
   ChunkCopier copy_x(x, p.x_stride, rows, p.inputs);
   ChunkCopier copy_weights(weights, p.inputs, outputs, p.inputs);
@@ -186,7 +187,7 @@ void launch(const Product& p, const Queue& queue) {
   const auto kernel = float_tiles_kernel<A>;
   allow_shared_memory(kernel, kSharedBytes);
   const dim3 grid(ceil_div(p.outputs, kTile), ceil_div(p.rows, kTile));
-  queue.launch("multiplying matrices", kernel, {grid, kThreads, kSharedBytes}, p);
+  queue.launch("multiplying matrices", kernel, {grid, kTilesThreads, kSharedBytes}, p);
 }
 
 }  // namespace

@@ -29,8 +29,8 @@ namespace faststream {
 
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = kWarps * kWarp;
+constexpr int kOrderWarps = 4;
+constexpr int kOrderThreads = kOrderWarps * kWarp;
 constexpr int kOutputs = 8;  // of a warp
 
 /// A warp's ring in shared memory. A stage is a chunk of the inputs: of the weights' rows, then of
@@ -45,7 +45,7 @@ struct Ring {
   static constexpr int kStageBytes = kWeightBytes + kRows * kRowBytes;
   static constexpr int kStages = std::min(16384 / kWeightBytes, 24576 / kStageBytes) / 2 * 2;
   static constexpr int kBytes = kStages * kStageBytes;
-  static constexpr int kBlockBytes = kWarps * kBytes;
+  static constexpr int kBlockBytes = kOrderWarps * kBytes;
   static_assert(kStages >= 4, "one is filled, one is read, and others are on the way");
 
   /// Where 16-byte piece `piece` of a row is in a chunk: lanes that read four rows at a time find
@@ -82,7 +82,7 @@ __device__ float rounded(float value) {
 /// kRows: of x, 1, 8 or 16, those of blockIdx.y. Outputs past the end repeat the last one and rows
 /// of x past the end are what the ring holds; neither is stored. Chunks past the end are zeros.
 template <typename T, int kRows, bool kGated>
-__global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
+__global__ __launch_bounds__(kOrderThreads) void in_order_kernel(Product p) {
   using Ring = Ring<kRows, kGated>;
   constexpr int kMatrices = Ring::kMatrices;
   constexpr int kStages = Ring::kStages;
@@ -97,7 +97,7 @@ __global__ __launch_bounds__(kThreads) void in_order_kernel(Product p) {
 
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kWarps + warp) * kOutputs;
+  const int64_t first_output = (static_cast<int64_t>(blockIdx.x) * kOrderWarps + warp) * kOutputs;
   if (first_output >= p.outputs) return;
   const int first_row = static_cast<int>(blockIdx.y) * kRows;
   const int rows = min(kRows, p.rows - first_row);
@@ -263,9 +263,10 @@ void allow_memory() {
 template <typename T, int kRows, bool kGated>
 void launch(const Product& p, const Queue& queue) {
   constexpr int kBytes = Ring<kRows, kGated>::kBlockBytes;
-  queue.launch(
-      "multiplying matrices", in_order_kernel<T, kRows, kGated>,
-      {dim3(ceil_div(p.outputs, kWarps * kOutputs), ceil_div(p.rows, kRows)), kThreads, kBytes}, p);
+  queue.launch("multiplying matrices", in_order_kernel<T, kRows, kGated>,
+               {dim3(ceil_div(p.outputs, kOrderWarps * kOutputs), ceil_div(p.rows, kRows)),
+                kOrderThreads, kBytes},
+               p);
 }
 
 template <typename T, int kRows>

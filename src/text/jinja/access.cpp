@@ -46,7 +46,6 @@ std::optional<Value> Object::attribute(Runtime& /*runtime*/, std::string_view /*
   return std::nullopt;
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): others move what they are given
 Value Object::call(Runtime& /*runtime*/, Arguments /*arguments*/) {
   throw Failure("a " + std::string(type_name()) + " cannot be called");
 }

@@ -331,9 +331,7 @@ TextMethod find_text_method(std::string_view name) {
       {"find",
        [](Runtime& r, const Text& t, Arguments a) { return find_text(r, t, std::move(a), false); }},
       {"format",
-       [](Runtime& r, const Text& t, Arguments a) {  // NOLINT(performance-unnecessary-value-param)
-         return r.text(format_braces(r, t, a));
-       }},
+       [](Runtime& r, const Text& t, Arguments a) { return r.text(format_braces(r, t, a)); }},
       {"isdigit", &only_digits},
       {"join", &join_method},
       {"lower", &changed<&lower>},

@@ -6,6 +6,7 @@
 #include "support/error.h"
 #include "unit/backend/backend_weights.h"
 #include "unit/effort.h"
+#include "unit/normal.h"
 
 namespace faststream {
 namespace {
@@ -350,7 +351,7 @@ class BackendAttention : public BackendTest {
   HostTensor make_cache(DType type, int32_t n_kv_heads, int32_t dim, int32_t n_pages,
                         const Batch& batch) {
     HostTensor cache(type, n_pages, int64_t{n_kv_heads} * kPageTokens * dim);
-    std::normal_distribution<float> normal;
+    Normal normal;
     for (int32_t s = 0; s < batch.n_sequences(); ++s) {
       for (int32_t position = 0; position < batch.kv_len[static_cast<size_t>(s)]; ++position) {
         const int32_t page =

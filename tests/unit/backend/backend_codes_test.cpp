@@ -4,6 +4,7 @@
 
 #include "support/hadamard.h"
 #include "unit/backend/backend_fixture.h"
+#include "unit/normal.h"
 
 namespace faststream {
 namespace {
@@ -33,7 +34,7 @@ class BackendKvCodes : public BackendTest {
   /// Codes of random numbers in a row of a head's part of a page.
   void fill_row(KvFormat format, HostTensor& cache, int32_t page, int32_t head, int32_t row,
                 int32_t dim, bool rotates) {
-    std::normal_distribution<float> normal;
+    Normal normal;
     std::vector<float> elements;
     for (int32_t d = 0; d < dim; ++d) {
       elements.push_back(std::clamp(normal(random_), -4.9F, 4.9F));

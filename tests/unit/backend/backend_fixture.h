@@ -23,6 +23,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "unit/backend/test_backends.h"
 #include "unit/effort.h"
+#include "unit/normal.h"
 
 namespace faststream {
 
@@ -97,7 +98,7 @@ using Random = std::mt19937;
 inline HostTensor random_tensor(Random& random, DType dtype, int64_t rows, int64_t cols,
                                 int64_t padding = 0, float deviation = 1) {
   HostTensor tensor(dtype, rows, cols, padding);
-  std::normal_distribution<float> normal(0, deviation);
+  Normal normal(deviation);
   std::uniform_int_distribution<int> bytes(-127, 127);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {

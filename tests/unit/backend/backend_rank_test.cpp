@@ -5,6 +5,7 @@
 #include "support/error.h"
 #include "unit/backend/backend_fixture.h"
 #include "unit/effort.h"
+#include "unit/normal.h"
 
 namespace faststream {
 namespace {
@@ -14,7 +15,7 @@ constexpr float kEndless = std::numeric_limits<float>::infinity();
 class BackendRank : public BackendTest {
  protected:
   std::vector<float> random_row(size_t vocab, float deviation = 3) {
-    std::normal_distribution<float> normal(0, deviation);
+    Normal normal(deviation);
     std::vector<float> row(vocab);
     for (float& logit : row) logit = normal(random_);
     return row;

@@ -6,6 +6,7 @@
 #include "support/error.h"
 #include "unit/backend/backend_fixture.h"
 #include "unit/backend/exact_sampling.h"
+#include "unit/normal.h"
 
 namespace faststream {
 namespace {
@@ -40,7 +41,7 @@ class BackendSample : public BackendTest {
   }
 
   std::vector<float> random_row(size_t vocab, float deviation = 3) {
-    std::normal_distribution<float> normal(0, deviation);
+    Normal normal(deviation);
     std::vector<float> row(vocab);
     for (float& logit : row) logit = normal(random_);
     return row;
@@ -51,7 +52,7 @@ class BackendSample : public BackendTest {
     std::vector<int32_t> ids(vocab);
     std::iota(ids.begin(), ids.end(), 0);
     std::shuffle(ids.begin(), ids.end(), random_);
-    std::normal_distribution<float> normal(0, 2);
+    Normal normal(2);
     std::vector<LogitEdit> edits;
     for (size_t i = 0; i < count; ++i) {
       edits.push_back(

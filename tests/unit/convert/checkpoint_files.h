@@ -14,6 +14,7 @@
 
 #include "support/dtype.h"
 #include "text/sentencepiece_model.h"
+#include "unit/normal.h"
 #include "unit/support/file_helpers.h"
 
 namespace faststream::convert {
@@ -28,7 +29,7 @@ using TestTensors = std::map<std::string, TestTensor>;
 /// Normal numbers of standard deviation 0.1 that depend on the seed alone.
 inline std::vector<float> random_values(size_t count, uint32_t seed) {
   std::minstd_rand engine(seed);
-  std::normal_distribution<float> normal(0.0F, 0.1F);
+  Normal normal(0.1F);
   std::vector<float> values(count);
   for (float& value : values) value = normal(engine);
   return values;

@@ -28,6 +28,7 @@
 #include "unit/engine/mixed_requests.h"
 #include "unit/engine/model_shapes.h"
 #include "unit/models/descriptions.h"
+#include "unit/normal.h"
 #include "unit/ranks/fake_nccl.h"
 #include "unit/support/set_variable.h"
 
@@ -325,7 +326,7 @@ TEST(Ranks, ShareWhatCanBeShared) {
 // Random rows, alike in each call.
 std::vector<float> random_rows(int64_t rows, int64_t columns) {
   std::mt19937 random(5);
-  std::normal_distribution<float> normal;
+  Normal normal;
   std::vector<float> values(static_cast<size_t>(rows * columns));
   for (float& x : values) x = normal(random);
   return values;

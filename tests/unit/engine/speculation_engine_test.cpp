@@ -51,8 +51,11 @@ class SpeculationEngine : public SpeculatingTest {
   };
   static Plain without_speculation(const std::vector<Request>& all) {
     Engine engine(model(), speculating("off", 1));
-    Plain plain{.exactly = run_alone(engine, all, exact_answer),
-                .answers = run_alone(engine, all, answer_of)};
+    Plain plain;
+    plain.exactly = run_alone(engine, all, [&](const Result& result) {
+      plain.answers.push_back(answer_of(result));
+      return exact_answer(result);
+    });
     plain.steps = engine.stats().steps;
     EXPECT_EQ(engine.stats().proposed_tokens, 0);
     return plain;
@@ -67,7 +70,7 @@ TEST_P(SpeculationEngine, LookupChangesNoText) {
   expect_same_answers(run_alone(alone, all, exact_answer), exactly, "alone");
   EXPECT_GT(alone.stats().accepted_tokens, 20);
   EXPECT_LT(alone.stats().accepted_tokens, alone.stats().proposed_tokens);
-  EXPECT_LT(2 * alone.stats().steps, plain_steps);
+  EXPECT_LT(alone.stats().steps, plain_steps);
 
   Engine engine(model(), speculating("lookup", 8));
   expect_same_answers(run_together(engine, all, answer_of), expected, "together");
@@ -106,9 +109,7 @@ TEST_P(SpeculationEngine, LookupChangesNoChat) {
 // A model of the same file draws the same; another one, seldom.
 TEST_P(SpeculationEngine, DraftsChangeNoText) {
   const std::vector<Request> all = requests_that_repeat();
-  Engine plain(model(), speculating("off", 1));
-  const Answers exactly = run_alone(plain, all, exact_answer);
-  const Answers expected = run_alone(plain, all, answer_of);
+  const auto [exactly, expected, plain_steps] = without_speculation(all);
   Engine alone(model(), speculating("draft=" + model().string(), 1));
   expect_same_answers(run_alone(alone, all, exact_answer), exactly, "alone");
   EXPECT_GT(alone.stats().proposed_tokens, 100);
@@ -136,7 +137,7 @@ TEST_P(SpeculationEngine, WhatARuleForcesIsReadTogetherAndChangesNoText) {
     Engine alone(model(), speculating(how, 1));
     expect_same_answers(run_alone(alone, all, exact_answer), exactly, how + ", alone");
     EXPECT_GT(alone.stats().accepted_tokens, 100);
-    EXPECT_LT(3 * alone.stats().steps, 2 * plain_steps);
+    EXPECT_LT(3 * alone.stats().steps, 4 * plain_steps);
   }
   for (const int32_t slots : {8, 64}) {
     Engine engine(model(), speculating("lookup", slots));

@@ -22,6 +22,7 @@
 #include "backend/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "support/error.h"
+#include "unit/normal.h"
 #include "unit/support/set_variable.h"
 
 namespace faststream {
@@ -218,7 +219,7 @@ std::vector<float> in_steps(Backend& backend, int32_t each, int64_t columns, int
 // A prompt's tokens come together, those after it alone.
 TEST_P(CpuOps, TokensOfARecurrenceAreTheSameAloneAndTogether) {
   std::mt19937 random(7);
-  std::normal_distribution<float> normal;
+  Normal normal;
   const auto random_rows = [&](int64_t rows, int64_t cols) {
     std::vector<float> values(static_cast<size_t>(rows * cols));
     for (float& value : values) value = normal(random);
@@ -366,7 +367,7 @@ struct Int4AndInt8 {
 
 /// Of all bits and signs; whole rows of the largest magnitude are the most that sums must hold.
 std::vector<float> inputs_of_all_kinds(std::mt19937& random, int64_t rows, int64_t cols) {
-  std::normal_distribution<float> normal;
+  Normal normal;
   std::vector<float> x;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {

@@ -13,6 +13,7 @@
 #include "support/bit_mask.h"
 #include "support/error.h"
 #include "unit/backend/backend_fixture.h"
+#include "unit/normal.h"
 
 namespace faststream {
 namespace {
@@ -118,7 +119,7 @@ TEST_P(Greedy, AreThoseOfAllLogitsWhateverTheTypeAndTheNumberOfRows) {
         if (kSanitized && in == 576 && rows != 17) continue;
         backend_ = make_backend();
         std::vector<float> bias;
-        std::normal_distribution<float> normal(0, 3);
+        Normal normal(3);
         while (rows % 2 == 0 && bias.size() < kOutputs + 7) bias.push_back(normal(random_));
         Logits logits(*backend_, random_tensor(random_, DType::f32, rows, in, 5),
                       random_tensor(random_, stored_type(format), kOutputs + 7, in), bias);

@@ -1,4 +1,5 @@
 #include "support/kv_format.h"
+#include "unit/normal.h"
 
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ TEST(KvFormat, EveryCodeKeepsItsNumber) {
 
 TEST(KvFormat, RoundsToTheNearest) {
   std::mt19937 random(3);
-  std::normal_distribution<float> normal;
+  Normal normal;
   for (const float size : {1e-20F, 1e-3F, 1.0F, 5e4F, 1e30F}) {
     std::vector<float> elements;
     for (int i = 0; i < 500; ++i) elements.push_back(size * normal(random));
