@@ -137,7 +137,7 @@ TEST_P(SpeculationEngine, WhatARuleForcesIsReadTogetherAndChangesNoText) {
     Engine alone(model(), speculating(how, 1));
     expect_same_answers(run_alone(alone, all, exact_answer), exactly, how + ", alone");
     EXPECT_GT(alone.stats().accepted_tokens, 100);
-    EXPECT_LT(3 * alone.stats().steps, 4 * plain_steps);
+    EXPECT_LT(alone.stats().steps, plain_steps);
   }
   for (const int32_t slots : {8, 64}) {
     Engine engine(model(), speculating("lookup", slots));
