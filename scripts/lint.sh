@@ -114,7 +114,7 @@ if ! same_definitions; then
   exit 1
 fi
 
-# Files whose includes have much in common go together.
+# Files whose includes have much in common go together, and what specializes templates comes first.
 mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |
   awk '{
     if (/^tests\/unit/) room = "unit"
@@ -122,7 +122,7 @@ mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^
     else if (/^tests/) room = "tests"
     else if (/^convert/) room = "convert"
     else if (/^kernels/) room = "kernels"
-    else if (/^src\/text/) room = "text"
+    else if (/^src\/(support|text)/) room = "text"
     else if (/^src\/(api|server)/) room = "server"
     else if (/^(main|src\/bench|src\/cli|src\/program)/) room = "programs"
     else room = "engine"

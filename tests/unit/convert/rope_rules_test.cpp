@@ -19,7 +19,7 @@ RopeConfig rope_of(const json& config, const RopeShape& shape = kShape,
 
 RopeConfig scaled(const json& rule) { return rope_of({{"rope_scaling", rule}}); }
 
-void expect_near(const std::vector<float>& found, const std::vector<float>& expected) {
+void expect_about(const std::vector<float>& found, const std::vector<float>& expected) {
   ASSERT_EQ(found.size(), expected.size());
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_NEAR(found[i], expected[i], 1e-6F * expected[i]) << "frequency " << i;
@@ -28,24 +28,25 @@ void expect_near(const std::vector<float>& found, const std::vector<float>& expe
 
 // The numbers below: ROPE_INIT_FUNCTIONS of Transformers 5.23 for heads of 8 and theta 10000.
 TEST(RopeRules, GiveTransformersFrequencies) {
-  expect_near(rope_of(json::object()).frequencies, {1, 0.1F, 0.01F, 0.001F});
-  expect_near(scaled({{"type", "linear"}, {"factor", 4}}).frequencies,
-              {0.25F, 0.025F, 0.0025F, 0.00025F});
+  expect_about(rope_of(json::object()).frequencies, {1, 0.1F, 0.01F, 0.001F});
+  expect_about(scaled({{"type", "linear"}, {"factor", 4}}).frequencies,
+               {0.25F, 0.025F, 0.0025F, 0.00025F});
   const json llama3 = {{"rope_type", "llama3"},
                        {"factor", 8.0},
                        {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0},
                        {"original_max_position_embeddings", 64}};
-  expect_near(scaled(llama3).frequencies, {1, 0.0130422562F, 0.00125F, 0.000125F});
-  expect_near(scaled({{"rope_type", "proportional"}, {"factor", 2}, {"partial_rotary_factor", 0.5}})
-                  .frequencies,
-              {0.5F, 0.05F, 0, 0});
+  expect_about(scaled(llama3).frequencies, {1, 0.0130422562F, 0.00125F, 0.000125F});
+  expect_about(
+      scaled({{"rope_type", "proportional"}, {"factor", 2}, {"partial_rotary_factor", 0.5}})
+          .frequencies,
+      {0.5F, 0.05F, 0, 0});
 }
 
 TEST(RopeRules, GiveYarnsFrequenciesAndFactors) {
   json yarn = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 128}};
   const RopeConfig plain = scaled(yarn);
-  expect_near(plain.frequencies, {1, 0.0625F, 0.0025F, 0.00025F});
+  expect_about(plain.frequencies, {1, 0.0625F, 0.0025F, 0.00025F});
   EXPECT_FLOAT_EQ(plain.attention_factor, 1.138629436F);
   yarn["attention_factor"] = 1.25;
   EXPECT_EQ(scaled(yarn).attention_factor, 1.25F);
@@ -56,7 +57,7 @@ TEST(RopeRules, GiveYarnsFrequenciesAndFactors) {
                {"mscale_all_dim", 0.8},
                {"truncate", false}});
   const RopeConfig all = scaled(yarn);
-  expect_near(all.frequencies, {1, 0.0629983023F, 0.0025F, 0.00025F});
+  expect_about(all.frequencies, {1, 0.0629983023F, 0.0025F, 0.00025F});
   EXPECT_FLOAT_EQ(all.attention_factor, 1.087352863F);
 }
 
@@ -68,8 +69,8 @@ TEST(RopeRules, KeepTwoTablesForLongrope) {
   for (const char* type : {"longrope", "su"}) {
     rule["type"] = type;
     const RopeConfig rope = scaled(rule);
-    expect_near(rope.frequencies, {1, 0.0909090936F, 0.00833333284F, 0.00066666666F});
-    expect_near(rope.long_frequencies, {0.666666687F, 0.05F, 0.0025F, 0.000125F});
+    expect_about(rope.frequencies, {1, 0.0909090936F, 0.00833333284F, 0.00066666666F});
+    expect_about(rope.long_frequencies, {0.666666687F, 0.05F, 0.0025F, 0.000125F});
     EXPECT_FLOAT_EQ(rope.attention_factor, 1.133893419F);
     EXPECT_EQ(rope.original_max_context, 128);
   }
@@ -94,7 +95,7 @@ TEST(RopeRules, KnowLongropeByItsOldNames) {
 
 TEST(RopeRules, LeaveDynamicScalingToTheRun) {
   const RopeConfig rope = scaled({{"type", "dynamic"}, {"factor", 2.0}});
-  expect_near(rope.frequencies, {1, 0.1F, 0.01F, 0.001F});
+  expect_about(rope.frequencies, {1, 0.1F, 0.01F, 0.001F});
   EXPECT_EQ(rope.dynamic_factor, 2);
   EXPECT_EQ(rope.original_max_context, 512);
 }
@@ -102,15 +103,15 @@ TEST(RopeRules, LeaveDynamicScalingToTheRun) {
 // Hunyuan: the base is 10^4 · 1000^(8 / 6).
 TEST(RopeRules, RaiseTheBaseByAlpha) {
   const RopeConfig rope = scaled({{"type", "dynamic"}, {"alpha", 1000.0}, {"factor", 1.0}});
-  expect_near(rope.frequencies, {1, 0.01F, 1e-4F, 1e-6F});
+  expect_about(rope.frequencies, {1, 0.01F, 1e-4F, 1e-6F});
   EXPECT_EQ(rope.dynamic_factor, 0);
 }
 
 TEST(RopeRules, RotateAShareOfEachHead) {
-  expect_near(rope_of({{"partial_rotary_factor", 0.5}}).frequencies, {1, 0.01F});
+  expect_about(rope_of({{"partial_rotary_factor", 0.5}}).frequencies, {1, 0.01F});
   RopeShape shape = kShape;
   shape.rotated_share = 0.25;
-  expect_near(rope_of(json::object(), shape).frequencies, {1});
+  expect_about(rope_of(json::object(), shape).frequencies, {1});
   EXPECT_EQ(rope_of({{"partial_rotary_factor", 1.0}}, shape).dims(), 8);
   for (const double share : {0.0, -1.0, 1.5, 0.01, 1e300}) {
     EXPECT_TRUE(says(error_of([&] {
@@ -133,7 +134,7 @@ TEST(RopeRules, TakeRopeScalingBeforeRopeParametersAsTransformersDoes) {
     EXPECT_EQ(rope_of({{"rope_scaling", nothing}, {"rope_parameters", with_theta}}).frequencies,
               scaled(with_theta).frequencies);
   }
-  expect_near(
+  expect_about(
       rope_of({{"rope_parameters", {{"rope_type", "default"}}}, {"rope_theta", 16.0}}).frequencies,
       {1, 0.5F, 0.25F, 0.125F});
 }
@@ -143,10 +144,10 @@ TEST(RopeRules, TakeTheMembersOfATypeOfLayers) {
       {"rope_parameters",
        {{"full_attention", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 10000.0}}},
         {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 16.0}}}}}};
-  expect_near(rope_of(config, kShape, "full_attention").frequencies,
-              {0.5F, 0.05F, 0.005F, 0.0005F});
+  expect_about(rope_of(config, kShape, "full_attention").frequencies,
+               {0.5F, 0.05F, 0.005F, 0.0005F});
   const RopeConfig windowed = rope_of(config, kShape, "sliding_attention");
-  expect_near(windowed.frequencies, {1, 0.5F, 0.25F, 0.125F});
+  expect_about(windowed.frequencies, {1, 0.5F, 0.25F, 0.125F});
   EXPECT_EQ(windowed.name, "sliding_attention");
   EXPECT_TRUE(says(error_of([&] { rope_of(config); }), "rope_parameters", "layer to layer"));
 }

@@ -11,7 +11,7 @@
 namespace faststream {
 namespace {
 
-constexpr std::array kCoded = {KvFormat::int8, KvFormat::fp8};
+constexpr std::array kCodedKvFormats = {KvFormat::int8, KvFormat::fp8};
 
 std::vector<float> decoded(KvFormat format, const std::vector<float>& elements) {
   std::vector<uint8_t> codes(elements.size());
@@ -29,7 +29,7 @@ TEST(KvFormat, NamesAreThoseThatUsersType) {
 }
 
 TEST(KvFormat, EveryCodeKeepsItsNumber) {
-  for (const KvFormat format : kCoded) {
+  for (const KvFormat format : kCodedKvFormats) {
     std::vector<float> all;
     for (int code = 0; code < 256; ++code) {
       const bool is_nan = format == KvFormat::fp8 && (code & 0x7f) == 0x7f;
@@ -64,7 +64,7 @@ TEST(KvFormat, RoundsToTheNearest) {
 }
 
 TEST(KvFormat, KeepsZerosAndTellsOfWhatIsNotFinite) {
-  for (const KvFormat format : kCoded) {
+  for (const KvFormat format : kCodedKvFormats) {
     EXPECT_EQ(decoded(format, {0, -0.0F, 0}), std::vector<float>(3, 0));
     EXPECT_EQ(decoded(format, {1e-45F, 0}), std::vector<float>(2, 0));
     for (const float bad : {INFINITY, -INFINITY, std::nanf("")}) {
