@@ -381,6 +381,7 @@ ProposalOffer SampleGroup::offer(CommonRates& common) {
 
 // What became of proposals since the last offer.
 void SampleGroup::note(CommonRates& common) {
+  if (n_tried_ == 0) return;
   const auto n_tried = static_cast<int32_t>(std::exchange(n_tried_, 0));
   const auto n_fitting = static_cast<int32_t>(n_fitting_);
   if (!forced_.empty()) {

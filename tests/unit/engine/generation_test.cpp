@@ -106,5 +106,17 @@ TEST_F(SampleGroupTest, EndsAtAStopStringBeforeTheTextIsAskedFor) {
   EXPECT_EQ(output.stop, stop);
 }
 
+TEST_F(SampleGroupTest, CountsWhatBecameOfProposalsOnce) {
+  CommonRates common;
+  const float hoped = common.draft.value();
+  SampleGroup group(rules_, *tokenizer_, 0, Speculation::Kind::draft);
+  group.suppose(std::vector{answer_[0], answer_[1] + 1});
+  std::vector<SampledToken> sampled;
+  for (int i = 0; i < 3; ++i) sampled.push_back({.token = answer_[i], .top = {}});
+  (void)group.accept(sampled);
+  EXPECT_EQ(group.newest_token(), answer_[1]) << "one fitted, one did not";
+  for (int i = 0; i < 30; ++i) EXPECT_LT(group.offer(common).acceptance, hoped) << i;
+}
+
 }  // namespace
 }  // namespace faststream
