@@ -235,8 +235,8 @@ class Bench {
       inputs.push_back({&sequences[s], {&tokens[s], 1}});
     for (int32_t n = 0; n < n_steps; ++n) {
       for (size_t s = 0; s < tokens.size(); ++s) {
-        tokens[s] =
-            bench_token(static_cast<int64_t>(s), sequences[s].n_cached, runner_.config().vocab);
+        const int64_t text = options_.alike ? 0 : static_cast<int64_t>(s);
+        tokens[s] = bench_token(text, sequences[s].n_cached, runner_.config().vocab);
       }
       (void)step(inputs);
       check_interrupted();

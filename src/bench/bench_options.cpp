@@ -133,6 +133,8 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
       ->type_name("N")
       ->check(lengths())
       ->capture_default_str();
+  auto* alike = app.add_flag("--alike", options.alike,
+                             "All sequences generate the same tokens: experts are chosen alike");
   auto* repeat = app.add_option("--repeat", options.repeat, "Runs of which the median is shown")
                      ->type_name("N")
                      ->check(whole_number(1, 1000))
@@ -144,7 +146,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
                                   "Measure so many requests through the scheduler instead")
                        ->type_name("N")
                        ->check(whole_number(1, 10'000'000));
-  for (auto* other : {sequences, depth, repeat}) requests->excludes(other);
+  for (auto* other : {sequences, depth, alike, repeat}) requests->excludes(other);
   requests->excludes(profile);
   app.add_option("--rate", options.rate,
                  "Requests that come in a second, at random times [at once]")
@@ -167,7 +169,7 @@ void add_bench_options(CLI::App& app, BenchOptions& options) {
           ->check(named_file())
           ->needs(model)
           ->type_name("TEXT");
-  for (auto* other : {shape, sequences, depth, repeat, requests}) quality->excludes(other);
+  for (auto* other : {shape, sequences, depth, alike, repeat, requests}) quality->excludes(other);
   for (const char* other : {"--profile", "--prompt", "--generate", "--dtype", "--pipeline"}) {
     quality->excludes(app.get_option(other));
   }
