@@ -10,6 +10,19 @@ __device__ inline uint32_t shared_address(const void* memory) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(memory));
 }
 
+/// Whether this lane is the one of its warp, all of whose lanes are here, that acts for it.
+__device__ inline bool is_elected() {
+  uint32_t elected;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(elected));
+  return elected != 0;
+}
+
 /// A phase ends when `arrivals` threads have arrived and all bytes that they announced are there.
 __device__ inline void init_barrier(uint64_t& barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(&barrier)),
@@ -54,6 +67,20 @@ __device__ inline void wait_for_phase(uint64_t& barrier, uint32_t parity) {
       "r"(parity)
       : "memory");
 #undef FASTSTREAM_WAIT
+}
+/// Whether it has ended, now or after a while; from sm_90 on.
+__device__ inline bool try_wait_for_phase(uint64_t& barrier, uint32_t parity) {
+  uint32_t has_ended;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(has_ended)
+      : "r"(shared_address(&barrier)), "r"(parity)
+      : "memory");
+  return has_ended != 0;
 }
 /// Writes of this thread to shared memory become visible to products and bulk copies.
 __device__ inline void publish_shared_writes() {

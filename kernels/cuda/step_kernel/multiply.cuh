@@ -413,7 +413,49 @@ class Multiplier {
     return is_large;
   }
 
-  // Makes the sums of a stage's blocks, all columns of the right operand being x.
+  // Adds the products of steps `first` to `last` of a stage's first kBlocks blocks, whole groups,
+  // to their sums, all columns of the right operand being x. No step waits for another block's.
+  template <WeightFormat kFormat, bool kLarge, int kBlocks, int kMost>
+  static __device__ void multiply_steps(const CodedStep& coded, const unsigned char* rows,
+                                        uint32_t x, int first, int last, float (&sums)[kMost][4]) {
+    constexpr auto kBlockSteps = static_cast<int>(kPackedBlock / kPackedStep);
+    constexpr int kStepBytes = kPackedStep * static_cast<int>(sizeof(T));  // of x
+    const CodedLayout layout = layout_of<kFormat>(coded.layout());
+    const int group_steps = 1 << layout.group_shift;
+#pragma unroll 2
+    for (int begin = first, end = 0; begin < last; begin = end) {
+      end = group_steps == 1 ? begin + 1 : min((begin | (group_steps - 1)) + 1, last);
+      CodedStep::Group groups[kBlocks][2];
+#pragma unroll
+      for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const unsigned char* from = rows + block * layout.block_bytes + half * 8 * kPitch;
+          groups[block][half] = coded.group<kFormat, kLarge>(from, begin);
+        }
+      }
+#pragma unroll 2
+      for (int step = begin; step < end; ++step) {
+#pragma unroll
+        for (int block = 0; block < kBlocks; ++block) {
+          uint32_t columns[4];
+          load_matrices<false>(columns, x + (block * kBlockSteps + step) * kStepBytes);
+          CodedStep::Registers upper;
+          CodedStep::Registers lower;
+          const unsigned char* from = rows + block * layout.block_bytes;
+          coded.widen<kFormat, kLarge>(groups[block][0], from, step, upper);
+          coded.widen<kFormat, kLarge>(groups[block][1], from + 8 * kPitch, step, lower);
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const uint32_t a[4] = {upper[i][0], lower[i][0], upper[i][1], lower[i][1]};
+            mma_16x8x16<T>(sums[block], a, columns[2 * i], columns[2 * i + 1]);
+          }
+        }
+      }
+    }
+  }
+
+  // Makes the sums of a stage's blocks.
   template <WeightFormat kFormat, bool kLarge>
   static __device__ void multiply_codes_of_chunk(const ProductInstruction& p,
                                                  const CodedStep& coded, const Stage& stage,
@@ -431,40 +473,10 @@ class Multiplier {
                        lane() / 8 * 16;
     const unsigned char* rows = stage.weights + lane() / 4 * kPitch;
     float sums[kMost][4] = {};
-    const int group_steps = 1 << layout_of<kFormat>(coded.layout()).group_shift;
-    const int most_steps = min(steps, kBlockSteps);
-#pragma unroll 2
-    for (int begin = 0; begin < most_steps; begin += group_steps) {
-      CodedStep::Group groups[kMost][2];
-#pragma unroll
-      for (int block = 0; block < kMost; ++block) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const unsigned char* from = rows + block * block_bytes + half * 8 * kPitch;
-          groups[block][half] = coded.group<kFormat, kLarge>(from, begin);
-        }
-      }
-#pragma unroll 2
-      for (int step = begin; step < min(begin + group_steps, most_steps); ++step) {
-#pragma unroll
-        for (int block = 0; block < kMost; ++block) {
-          const int at = block * kBlockSteps + step;
-          if (at >= steps) break;
-          uint32_t columns[4];
-          load_matrices<false>(columns, x + at * kStepBytes);
-          CodedStep::Registers upper;
-          CodedStep::Registers lower;
-          const unsigned char* from = rows + block * block_bytes;
-          coded.widen<kFormat, kLarge>(groups[block][0], from, step, upper);
-          coded.widen<kFormat, kLarge>(groups[block][1], from + 8 * kPitch, step, lower);
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            const uint32_t a[4] = {upper[i][0], lower[i][0], upper[i][1], lower[i][1]};
-            mma_16x8x16<T>(sums[block], a, columns[2 * i], columns[2 * i + 1]);
-          }
-        }
-      }
-    }
+    // The steps that all blocks have, and those that the first has alone.
+    const int of_all = min(max(steps - (kMost - 1) * kBlockSteps, 0), kBlockSteps);
+    multiply_steps<kFormat, kLarge, kMost>(coded, rows, x, 0, of_all, sums);
+    multiply_steps<kFormat, kLarge, 1>(coded, rows, x, of_all, min(steps, kBlockSteps), sums);
     if (lane() % 4 != 0) return;
 #pragma unroll
     for (int block = 0; block < kMost; ++block) {

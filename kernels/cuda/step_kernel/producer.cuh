@@ -8,15 +8,17 @@
 
 namespace faststream::step_kernel {
 
-/// Copies weights. By kProducers warps, each a share of every stage's rows: to start a copy takes a
-/// warp 90 clocks, and a stage has sixteen. The first warp also brings instructions and
-/// says what a stage is.
+/// Copies weights. By teams of two warps, whose the stages are in turn, half of a stage's rows
+/// each: to begin a copy takes a warp 35 clocks, what comes before a stage's 600. The first warp
+/// also brings instructions.
 class Producer {
  public:
   __device__ Producer(Shared& shared, const RowMemory& rows)
       : shared_(shared),
         rows_(rows),
         warp_(static_cast<int>(threadIdx.x - kConsumerThreads) / kWarp),
+        team_(warp_ / kTeamProducers),
+        share_(warp_ % kTeamProducers),
         lane_(static_cast<int>(threadIdx.x) % kWarp),
         policy_(evict_first_policy()) {}
 
@@ -109,26 +111,36 @@ class Producer {
     __syncwarp();
   }
 
-  // Until the next stage may be filled.
-  __device__ void await_room(const Place& place) {
+  // Whether stage number filled_ is this warp's team's.
+  [[nodiscard]] __device__ bool is_mine() const {
+    return filled_ % kProducerTeams == static_cast<uint32_t>(team_);
+  }
+  // Until stage number filled_ may be filled.
+  __device__ void await_empty(const Place& place) {
     wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
+  }
+  // Until copies of it may begin, too.
+  __device__ void await_room(const Place& place) {
+    await_empty(place);
     const bool looks = load_relaxed(shared_.looks) != 0;
     const uint32_t most = looks ? kOnTheWayBeside : kOnTheWay;
-    if (filled_ >= most) {
-      const Place before(filled_ - most);
-      wait_for_phase(shared_.full[before.stage], before.parity);
+    if (filled_ >= most) await_full(filled_ - most);
+  }
+  // Until stage number n is full, or has been: where the other team has filled its place again
+  // since, the barrier's parity says nothing of it.
+  __device__ void await_full(uint32_t n) {
+    const Place place(n);
+    while (acquire(shared_.announced[n % kProducerTeams]) <= n + kStages &&
+           !try_wait_for_phase(shared_.full[place.stage], place.parity)) {
     }
   }
-  // That this warp's copies bring so many bytes of it.
-  __device__ void announce(uint64_t& full, uint32_t bytes) {
-    if (lane_ == 0) {
-      arrive_and_expect(full, bytes);
-      if (leads()) release(shared_.announced, filled_ + 1);
-    }
-    __syncwarp();
+  // That this warp's copies bring so many bytes of it. By one lane.
+  __device__ void announce(const Place& place, uint32_t bytes) {
+    arrive_and_expect(shared_.full[place.stage], bytes);
+    if (share_ == 0) release(shared_.announced[team_], filled_ + 1);
   }
 
-  // A stage for each turn of an attention's warp, or two: the first producer brings its tokens'
+  // A stage for each turn of an attention's warp, or two: a team's first warp brings its tokens'
   // keys, the second their values. Only those of the query's own token are yet to be written. Few
   // blocks have them, and little, so they are asked for as soon as there is room.
   __device__ void copy(const AttendInstruction& a) {
@@ -138,7 +150,7 @@ class Producer {
       prefetch(a.transform.q_weight, int64_t{attention.n_heads} * kv.head_dim);
       prefetch(a.transform.k_weight, int64_t{kv.n_kv_heads} * kv.head_dim);
     }
-    const auto* from = static_cast<const T*>(leads() ? kv.k : kv.v);
+    const auto* from = static_cast<const T*>(share_ == 0 ? kv.k : kv.v);
     const int elements = kDecodeTokens * kv.head_dim;
     const auto bytes = static_cast<uint32_t>(elements * sizeof(T));
     const int stages = are_wide(kv.head_dim) ? 2 : 1;
@@ -153,18 +165,20 @@ class Producer {
           if (from_table < pages_for(split.last)) page = attention.page_table[from_table];
         }
         const int64_t its_page = __shfl_sync(kAllLanes, page, nth);
+        const int64_t row = row_of_token(kv, its_page, split.kv_head, base);
 #pragma unroll 1
         for (int stage = 0; stage < stages; ++stage, ++filled_) {
+          if (!is_mine()) continue;
           const Place place(filled_);
-          wait_for_phase(shared_.empty[place.stage], place.parity ^ 1);
-          uint64_t& full = shared_.full[place.stage];
-          const bool copies = warp_ < 2 && (stages == 1 || warp_ == stage);
-          announce(full, copies ? bytes : 0);
-          if (copies && lane_ == 0) {
-            copy_bulk(shared_address(shared_.ring[place.stage].weights) +
-                          (stages == 1 ? warp_ * bytes : 0),
-                      from + row_of_token(kv, its_page, split.kv_head, base) * kv.head_dim, bytes,
-                      full, policy_);
+          await_empty(place);
+          const bool copies = stages == 1 || share_ == stage;
+          if (is_elected()) {
+            announce(place, copies ? bytes : 0);
+            const uint32_t to = shared_address(shared_.ring[place.stage].weights);
+            if (copies) {
+              copy_bulk(to + (stages == 1 ? share_ * bytes : 0), from + row * kv.head_dim, bytes,
+                        shared_.full[place.stage], policy_);
+            }
           }
           __syncwarp();
         }
@@ -172,79 +186,104 @@ class Producer {
     }
   }
 
+  // Which of a block's stages of a product comes next.
+  struct Next {
+    int tile;  // of its weight
+    int row;   // of the result
+    int part = 0;
+    int chunk = 0;
+  };
+
   template <int kRows>
   __device__ void copy(const ProductInstruction& p) {
     if (leads()) prefetch(p.norm.weight, p.inputs);
-    const int64_t most = kRows == 1 ? sizeof(Stage::weights) : p.chunk_bytes;
-    constexpr int kShare = kRows == 1 ? 1 : kRows / kProducers;  // rows
-    const auto* weight = static_cast<const unsigned char*>(p.weight);
+    const int chunk_bytes = kRows == 1 ? static_cast<int>(sizeof(Stage::weights)) : p.chunk_bytes;
+    const int chunks = ceil_div(static_cast<int>(p.row_bytes), chunk_bytes);
+    const int parts = parts_of(p);
+    const TilesOfBlock mine(p);
+    const uint32_t end = filled_ + static_cast<uint32_t>(mine.count * parts * chunks);
+    if (kRows > 1 && in_turn(p)) choose(p);
+    Next next{mine.first, 0};
+    const auto go_on = [&](int stages) {
+      filled_ += static_cast<uint32_t>(stages);
+      next.chunk += stages;
+      while (next.chunk >= chunks) {
+        next.chunk -= chunks;
+        if (++next.part < parts) continue;
+        next.part = 0;
+        next.tile += mine.blocks;
+      }
+      while (next.tile >= p.tiles) {
+        next.tile -= p.tiles;
+        ++next.row;
+      }
+    };
+    go_on(static_cast<int>((team_ - filled_) % kProducerTeams));
+    while (filled_ < end) {
+      copy<kRows>(p, next, chunk_bytes);
+      go_on(kProducerTeams);
+    }
+    filled_ = end;
+  }
+
+  // A chunk of this warp's half of a tile's rows, and behind the last what is beside them. Rows of
+  // gates are the first half, those of ups the second.
+  template <int kRows>
+  __device__ void copy(const ProductInstruction& p, const Next& next, int chunk_bytes) {
+    constexpr int kShare = kRows / kTeamProducers > 0 ? kRows / kTeamProducers : 1;  // rows
     const int64_t row_bytes = p.row_bytes;
     const int outputs = p.outputs;
-    const int64_t expert_rows = p.gated ? 2 * int64_t{outputs} : outputs;
-    const bool of_experts = p.n_experts > 0;
-    const int parts = parts_of(p);
-    const bool has_scales = kRows > 1 && p.to.scales != nullptr;
-    const bool has_biases = kRows > 1 && p.to.bias != nullptr;
-
-    const TilesOfBlock mine(p);
-    if (kRows > 1 && in_turn(p)) choose(p);
-    for (int n = 0; n < mine.count; ++n) {
-      const int t = mine[n];
-      const int nth = kRows > 1 && in_turn(p) ? t / p.tiles : 0;  // expert
-      const int tile = t - nth * p.tiles;
-      // The row of the tile that this lane copies, that of the weight, and whether there is one.
-      const int in_tile = warp_ * kShare + lane_;
-      int output = tile * kRows + in_tile;
-      int64_t row = output;
-      if (kRows > 1 && p.gated) {
-        output = tile * (kRows / 2) + in_tile % (kTileRows / 2);
-        row = in_tile < kRows / 2 ? output : int64_t{outputs} + output;
+    const int in_tile = share_ * kShare;
+    int output = next.tile * kRows + in_tile;
+    int64_t row = output;
+    if (kRows > 1 && p.gated) {
+      output = next.tile * kShare;
+      row = output + share_ * int64_t{outputs};
+    }
+    if (p.n_experts > 0) {
+      const int64_t expert = shared_.choices[warp_].experts[next.row + next.part];
+      row += expert * (p.gated ? 2 : 1) * outputs;
+    }
+    const int count = in_tile < kRows ? min(max(outputs - output, 0), kShare) : 0;
+    const int64_t before = int64_t{next.chunk} * chunk_bytes;
+    const auto bytes = static_cast<uint32_t>(min(int64_t{chunk_bytes}, row_bytes - before));
+    const bool ends_row = kRows > 1 && count > 0 && before + chunk_bytes >= row_bytes;
+    const float* scales = ends_row && p.to.scales != nullptr ? p.to.scales + row : nullptr;
+    const float* biases = ends_row && p.to.bias != nullptr ? p.to.bias + row : nullptr;
+    const auto beside = static_cast<uint32_t>(count * sizeof(float));
+    const auto* from = static_cast<const unsigned char*>(p.weight) + row * row_bytes + before;
+    const Place place(filled_);
+    await_room(place);
+    if (is_elected()) {
+      Stage& stage = shared_.ring[place.stage];
+      uint64_t& full = shared_.full[place.stage];
+      if (share_ == 0) {
+        stage.tile = next.tile;
+        stage.row = next.row;
+        stage.part = next.part;
+        stage.chunk = next.chunk;
       }
-      const bool exists = lane_ < kShare && in_tile < kRows && output < outputs;
-      const auto rows = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, exists)));
-      for (int part = 0; part < parts; ++part) {
-        const int64_t expert = of_experts ? shared_.choices[warp_].experts[nth + part] : 0;
-        const int64_t channel = expert * expert_rows + row;
-        const unsigned char* from = weight + channel * row_bytes;
-        int chunk = 0;
-        for (int64_t first = 0; first < row_bytes; first += most, ++filled_, ++chunk) {
-          const auto bytes = static_cast<uint32_t>(min(most, row_bytes - first));
-          const bool ends_row = first + most >= row_bytes;
-          const uint32_t more = ends_row ? (has_scales + has_biases) * sizeof(float) : 0;
-          const Place place(filled_);
-          await_room(place);
-          uint64_t& full = shared_.full[place.stage];
-          Stage& stage = shared_.ring[place.stage];
-          if (lane_ == 0 && leads()) {
-            stage.tile = tile;
-            stage.row = nth;
-            stage.part = part;
-            stage.chunk = chunk;
-          }
-          announce(full, rows * (bytes + more));
-          if (exists) {
-            copy_bulk(shared_address(stage.weights) + in_tile * kPitch, from + first, bytes, full,
-                      policy_);
-          }
-          // Channels four by four.
-          if (ends_row && exists && lane_ % 4 == 0) {
-            if (has_scales) {
-              copy_bulk(shared_address(stage.scales + in_tile), p.to.scales + channel, 16, full,
-                        policy_);
-            }
-            if (has_biases) {
-              copy_bulk(shared_address(stage.biases + in_tile), p.to.bias + channel, 16, full,
-                        policy_);
-            }
-          }
-        }
+      announce(place, count * bytes + ((scales != nullptr) + (biases != nullptr)) * beside);
+      uint32_t to = shared_address(stage.weights) + in_tile * kPitch;
+#pragma unroll kShare
+      for (int i = 0; i < count; ++i, from += row_bytes, to += kPitch) {
+        copy_bulk(to, from, bytes, full, policy_);
+      }
+      if (scales != nullptr) {
+        copy_bulk(shared_address(stage.scales + in_tile), scales, beside, full, policy_);
+      }
+      if (biases != nullptr) {
+        copy_bulk(shared_address(stage.biases + in_tile), biases, beside, full, policy_);
       }
     }
+    __syncwarp();
   }
 
   Shared& shared_;
   RowMemory rows_;
   int warp_;  // of the producers
+  int team_;
+  int share_;  // of a stage
   int lane_;
   uint64_t policy_;
   uint32_t filled_ = 0;  // stages, in all

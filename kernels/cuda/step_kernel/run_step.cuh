@@ -56,7 +56,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
   Shared& shared = shared_memory();
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
-      init_barrier(shared.full[stage], kProducers);
+      init_barrier(shared.full[stage], kTeamProducers);
       init_barrier(shared.empty[stage], 1);
     }
     for (int i = 0; i < kInstructions; ++i) {
@@ -64,7 +64,7 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
       // By a thread for the consumers, and all but the first of the producers.
       init_barrier(shared.carried_out[i], 1 + (kProducers - 1) * kWarp);
     }
-    shared.announced = 0;
+    for (uint32_t& announced : shared.announced) announced = 0;
     shared.looks = 0;
     publish_barriers();
   }

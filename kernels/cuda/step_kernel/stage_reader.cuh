@@ -18,11 +18,8 @@ class StageReader {
   /// Stage number n, once it is full: none before one that the warp has had. A warp may be several
   /// rounds of the ring ahead of the others, where a barrier's parity would say nothing: its turn
   /// has come when copies have begun.
-  __device__ Stage& await(uint32_t n) {
-    while (announced_ <= n) {
-      announced_ = acquire(shared_memory().announced);
-      if (announced_ <= n) __nanosleep(20);
-    }
+  static __device__ Stage& await(uint32_t n) {
+    while (acquire(shared_memory().announced[n % kProducerTeams]) <= n) __nanosleep(20);
     const Place place(n);
     wait_for_phase(shared_memory().full[place.stage], place.parity);
     return shared_memory().ring[place.stage];
@@ -35,7 +32,6 @@ class StageReader {
 
  private:
   uint32_t begin_ = 0;
-  uint32_t announced_ = 0;
 };
 
 }  // namespace faststream::step_kernel
