@@ -1,5 +1,5 @@
 // Weights whose elements are codes of floats (support/weight_format.h), as kernels read them: fp8
-// in the order of CudaBackend::arrange().
+// and mxfp4 in the order of CudaBackend::arrange().
 #pragma once
 
 #include <cuda_fp8.h>
@@ -82,10 +82,59 @@ __device__ inline float e4m3_value(uint32_t code) {
   __half_raw half = __nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(code), __NV_E4M3);
   return __half2float(half);
 }
-__device__ inline float e2m1_value(uint32_t code) {
-  // In a float's places sign, exponent and mantissa mean a number that is 2^126 too small.
-  return __uint_as_float((code & 8U) << 28 | (code & 7U) << 22) * 0x1p126F;
-}
+
+/// Eight codes of E2M1 in a word, as CudaBackend::arrange() has them: of four pairs, those of
+/// columns 2t and 2t + 1 of a step, of columns 8, 16 and 24 further. As few instructions as there
+/// can be make a pair: sign, exponent and mantissa of its first code are in bits 15 and 8 to 6, of
+/// its second 16 further, where those of two bf16 are, which mean numbers that are 2^126 too small.
+/// The first pair's are there already; the next ones are behind a rotation by three and by six; the
+/// last one's are in the bits that are left.
+class E2m1Word {
+ public:
+  explicit __device__ E2m1Word(uint32_t word) : word_(word) {}
+  /// pairs: their codes, each as a number of four bits, the second 16 bits further.
+  explicit __device__ E2m1Word(const uint32_t (&pairs)[4])
+      : word_(placed(pairs[0]) | rotated_left(placed(pairs[1]), kTurn) |
+              rotated_left(placed(pairs[2]), 2 * kTurn) | scattered(pairs[3])) {}
+
+  [[nodiscard]] __device__ uint32_t word() const { return word_; }
+  [[nodiscard]] __device__ uint32_t pair(int n) const {
+    switch (n) {
+      case 0:
+        return word_ & kPlaces;
+      case 1:
+      case 2:
+        return __funnelshift_r(word_, word_, static_cast<uint32_t>(n * kTurn)) & kPlaces;
+      default:
+        return (word_ & kLeft) * (1U << 14 | 1U << 8 | 1U << 3) & kPlaces;
+    }
+  }
+  /// Of a step's column what its code means.
+  static __device__ float value(const uint32_t* step, int column) {
+    const E2m1Word word(step[column % 8 / 2]);
+    const uint32_t pair = word.pair(column / 8);
+    return __uint_as_float(column % 2 == 0 ? pair << 16 : pair & 0xffff0000U) * 0x1p126F;
+  }
+
+ private:
+  static constexpr uint32_t kPlaces = 0x81c081c0;
+  static constexpr uint32_t kLeft = 0x001b001b;
+  static constexpr int kTurn = 3;
+
+  static __device__ uint32_t rotated_left(uint32_t bits, int by) {
+    return bits << by | bits >> (32 - by);
+  }
+  static __device__ uint32_t placed(uint32_t pair) {
+    return (pair & 0x00080008U) << 12 | (pair & 0x00070007U) << 6;
+  }
+  // What multiplication by three powers of two puts in its places.
+  static __device__ uint32_t scattered(uint32_t pair) {
+    return (pair & 0x00080008U) >> 2 | (pair & 0x00040004U) >> 2 | (pair & 0x00030003U) << 3;
+  }
+
+  uint32_t word_;
+};
+
 __device__ inline float nf4_value(uint32_t code) {
   constexpr float kValues[16] = {-1.0F,
                                  -0.6961928009986877F,
@@ -177,18 +226,14 @@ class CodedStep {
                                                          step * kStepBytes + first_);
     // Of a word each half has a column of the pairs.
     const uint32_t word = from[0];
-    if constexpr (kFormat == WeightFormat::mxfp4) {
-      widen_e2m1<kLarge>(word, group, to[0][0], to[1][0]);
-      widen_e2m1<kLarge>(word >> 8, group, to[0][1], to[1][1]);
-    } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        uint32_t& pair = to[i % 2][i / 2];
-        if constexpr (kFormat == WeightFormat::nf4) {
-          pair = nf4_pair(word >> 4 * i, group);
-        } else {
-          pair = integers(word >> 4 * i, group);
-        }
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kFormat == WeightFormat::mxfp4) {
+        to[i / 2][i % 2] = e2m1_pair<kLarge>(E2m1Word(word).pair(i), group);
+      } else if constexpr (kFormat == WeightFormat::nf4) {
+        to[i % 2][i / 2] = nf4_pair(word >> 4 * i, group);
+      } else {
+        to[i % 2][i / 2] = integers(word >> 4 * i, group);
       }
     }
   }
@@ -222,22 +267,12 @@ class CodedStep {
     return ((bytes & 0x7f7f7f7fU) + 0x7f7f7f7fU) & bytes & 0x80808080U;
   }
 
-  // The lower halves of two bytes, and their upper halves. Multiplication puts signs, and exponents
-  // and mantissas, in the places of bf16, where they mean numbers that are 2^126 too small;
-  // products with powers of two are exact.
+  // Products with powers of two are exact.
   template <bool kLarge>
-  static __device__ void widen_e2m1(uint32_t bytes, const Group& group, uint32_t& low,
-                                    uint32_t& high) {
-    constexpr uint32_t kPlaces = 0x81c081c0;
+  static __device__ uint32_t e2m1_pair(uint32_t pair, const Group& group) {
     constexpr uint32_t kTwoTo125 = 0x7e007e00;
-    low = (bytes & 0x000f000fU) * (1U << 12 | 1U << 6) & kPlaces;
-    high = (bytes & 0x00f000f0U) * (1U << 8 | 1U << 2) & kPlaces;
-    if constexpr (kLarge) {
-      low = multiply(low, kTwoTo125);
-      high = multiply(high, kTwoTo125);
-    }
-    low = multiply(low, group.scale);
-    high = multiply(high, group.scale);
+    if constexpr (kLarge) pair = multiply(pair, kTwoTo125);
+    return multiply(pair, group.scale);
   }
   [[nodiscard]] __device__ uint32_t nf4_pair(uint32_t codes, const Group& group) const {
     const float scale = __uint_as_float(group.scale);

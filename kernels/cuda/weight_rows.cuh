@@ -108,9 +108,11 @@ struct CodedRows {
   }
 
   __device__ float value_of(const uint8_t* elements, int column) const {
+    if (layout.format == WeightFormat::mxfp4) {
+      return E2m1Word::value(reinterpret_cast<const uint32_t*>(elements), column);
+    }
     constexpr int kHalf = kPackedStep / 2;
     const uint32_t code = elements[coded_place(column % kHalf)] >> (column < kHalf ? 0 : 4) & 15U;
-    if (layout.format == WeightFormat::mxfp4) return e2m1_value(code);
     if (layout.format == WeightFormat::nf4) return nf4_value(code);
     return four_bits_value(code);
   }

@@ -1,5 +1,5 @@
 // Products of a few rows beside codes of floats (kernels/cuda/coded.cuh), on Hopper: each warp
-// widens the codes of its own sixteen channels in registers. Of that there is least: it takes about
+// widens the codes of its own sixteen channels in registers. Of that there is least: it takes 12 to
 // 20 instructions for eight codes. So sixteen warps are on a multiprocessor, where others of a
 // scheduler work while one waits, and one more of each block copies for them.
 //
