@@ -18,10 +18,15 @@ constexpr double kMemoryPart = 0.2;
 constexpr int32_t kMostUnread = kMostProposed + 1;
 static_assert(kMostUnread <= kMostOneByOne);
 
+// Texts that it may have to draft for.
+int32_t most_texts(const EngineOptions& options) {
+  return options.slots > 0 ? std::min(options.slots, kMostSpeculating) : kMostSpeculating;
+}
+
 EngineOptions options_beside(const EngineOptions& options) {
   return {.device = device_names(options.device).front(),
           .threads = options.threads,
-          .slots = 2 * kMostSpeculating,  // a text's sequence and its fork
+          .slots = 2 * most_texts(options),  // a text's sequence and its fork
           .kv = options.kv,
           .memory = static_cast<size_t>(static_cast<double>(options.memory) * kMemoryPart),
           .memory_part = options.memory_part * kMemoryPart,
@@ -32,7 +37,7 @@ EngineOptions options_beside(const EngineOptions& options) {
 }  // namespace
 
 DraftModel::DraftModel(const std::filesystem::path& path, const EngineOptions& options)
-    : model_(path, options_beside(options), kMostSpeculating) {}
+    : model_(path, options_beside(options), most_texts(options)) {}
 
 DraftModel::~DraftModel() {
   for (auto& [group, sequence] : texts_) model_.runner->release(sequence);
@@ -65,6 +70,8 @@ int32_t DraftModel::n_unread(const SequenceGroup& group) const {
 
 std::vector<DraftPass> DraftModel::read(const SequenceGroup& group) {
   passes_.clear();
+  const bool is_new = !texts_.contains(&group);
+  if (is_new && static_cast<int32_t>(texts_.size()) >= model_.info.slots / 2) return {};
   try {
     read_but_last(group);
   } catch (const std::exception&) {  // the device
