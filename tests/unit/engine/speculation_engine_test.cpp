@@ -223,6 +223,16 @@ TEST(Speculation, ADraftTakesMemoryForTheSlotsThatThereAre) {
   EXPECT_EQ(refused.rfind(draft + ": ", 0), 0U) << refused;
 }
 
+TEST(Speculation, ADraftWithoutACacheInEightBitsDoesNotKeepTheModelFromOne) {
+  ModelConfig windowed = engine_shape(WeightFormat::f32, 40);
+  windowed.layer_kinds.erase(windowed.layer_kinds.begin());
+  windowed.layers = {0, 0};
+  const auto draft = engine_model_of(windowed, "windows alone");
+  EngineOptions options = speculating("draft=" + draft.string(), 1);
+  options.kv = "int8";
+  EXPECT_EQ(Engine(engine_model(), options).info().kv_in_eight, 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, SpeculationEngine,
                          testing::ValuesIn(on_device("cpu",
                                                      {"f32", "int8", "windowed", "delta_net"})),
