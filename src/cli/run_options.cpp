@@ -24,7 +24,8 @@ LogitBias parse_logit_bias(const std::string& text) {
   LogitBias bias;
   const char* end = text.data() + text.size();
   const auto [equals, token_status] = std::from_chars(text.data(), end, bias.token);
-  if (token_status == std::errc() && equals != end && *equals == '=') {
+  const bool is_token = token_status == std::errc() && bias.token >= 0;
+  if (is_token && equals != end && *equals == '=') {
     const auto [stop, status] = std::from_chars(equals + 1, end, bias.bias);
     if (status == std::errc() && stop == end && within(bias.bias, -100, 100)) return bias;
   }

@@ -2,12 +2,18 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "engine/kv_groups.h"
+#include "engine/load_weights.h"
 #include "engine/ranks.h"
 #include "engine/stopwatch.h"
+#include "model_file/model_file.h"
 #include "support/bit_mask.h"
 #include "support/error.h"
+#include "support/kv_format.h"
 
 namespace faststream {
 namespace {
@@ -18,11 +24,24 @@ constexpr double kMemoryPart = 0.2;
 constexpr int32_t kMostUnread = kMostProposed + 1;
 static_assert(kMostUnread <= kMostOneByOne);
 
-EngineOptions options_beside(const EngineOptions& options) {
+// Texts that it may have to draft for.
+int32_t most_texts(const EngineOptions& options) {
+  return options.slots > 0 ? std::min(options.slots, kMostSpeculating) : kMostSpeculating;
+}
+
+// A draft that keeps nothing in eight bits is no reason for the model not to.
+std::string kv_beside(const std::string& asked, const std::filesystem::path& draft) {
+  const std::optional<KvFormat> format = kv_format_from_name(asked);
+  if (!format || *format == KvFormat::plain) return asked;
+  const ModelConfig config = read_config(ModelFile::open(draft));
+  return n_layers_of_format(config, {DType::f32, *format}) > 0 ? asked : "";
+}
+
+EngineOptions options_beside(const EngineOptions& options, const std::filesystem::path& draft) {
   return {.device = device_names(options.device).front(),
           .threads = options.threads,
-          .slots = 2 * kMostSpeculating,  // a text's sequence and its fork
-          .kv = options.kv,
+          .slots = 2 * most_texts(options),  // a text's sequence and its fork
+          .kv = kv_beside(options.kv, draft),
           .memory = static_cast<size_t>(static_cast<double>(options.memory) * kMemoryPart),
           .memory_part = options.memory_part * kMemoryPart,
           .speculate = "off",
@@ -32,7 +51,7 @@ EngineOptions options_beside(const EngineOptions& options) {
 }  // namespace
 
 DraftModel::DraftModel(const std::filesystem::path& path, const EngineOptions& options)
-    : model_(path, options_beside(options), kMostSpeculating) {}
+    : model_(path, options_beside(options, path), most_texts(options)) {}
 
 DraftModel::~DraftModel() {
   for (auto& [group, sequence] : texts_) model_.runner->release(sequence);
@@ -65,6 +84,8 @@ int32_t DraftModel::n_unread(const SequenceGroup& group) const {
 
 std::vector<DraftPass> DraftModel::read(const SequenceGroup& group) {
   passes_.clear();
+  const bool is_new = !texts_.contains(&group);
+  if (is_new && static_cast<int32_t>(texts_.size()) >= model_.info.slots / 2) return {};
   try {
     read_but_last(group);
   } catch (const std::exception&) {  // the device

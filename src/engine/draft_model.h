@@ -18,9 +18,9 @@ namespace faststream {
 /// would give a token about the same probability, they draw the same one.
 ///
 /// Of each text it keeps a sequence of what is in the text; what it draws itself is in a fork of
-/// that, which goes when the draft is done. Where its context or its cache has no room for a text,
-/// or its device fails, it proposes nothing for it. A text for which nothing has been drafted for
-/// long is followed no more, until it is read again.
+/// that, which goes when the draft is done. Where its context, its slots or its cache have no room
+/// for a text, or its device fails, it proposes nothing for it. A text for which nothing has been
+/// drafted for long is followed no more, until it is read again.
 class DraftModel final : public Drafter {
  public:
   /// Loads a model beside the one that is to be placed on a device with these options. Throws as

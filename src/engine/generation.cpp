@@ -361,6 +361,7 @@ void SampleGroup::suppose(std::span<const int32_t> tokens) {
 ProposalOffer SampleGroup::offer(CommonRates& common) {
   using enum Speculation::Kind;
   note(common);
+  proposed_.clear();  // of a step before, which a drafter need not take the place of
   const auto most = static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead(), kMostProposed));
   if (most <= 0 || speculation_ == off) return {};
   if (text_.rules().rule) {

@@ -83,6 +83,17 @@ std::vector<ModelConfig> find_predictors(const ModelFile& file) {
   return predictors;
 }
 
+// As plan_memory() does, but says of which model there is too little memory.
+MemoryPlan plan_memory_of(const std::string& name, const ModelConfig& config,
+                          const EngineOptions& options, size_t weight_bytes, int32_t max_logits,
+                          const BackendFigures& figures) try {
+  return plan_memory(config, options, weight_bytes, max_logits, figures);
+} catch (const UsageError&) {
+  throw;
+} catch (const Error& error) {
+  throw Error(name + ": " + error.what());
+}
+
 }  // namespace
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
@@ -108,7 +119,8 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     figures.free_bytes =
         static_cast<size_t>(static_cast<double>(rank_figures.free_bytes) * options.memory_part);
     if (options.memory > 0) figures.free_bytes = std::min(figures.free_bytes, options.memory);
-    plan = plan_memory(share, wanted, rank_figures.weight_bytes, max_logits, figures);
+    plan =
+        plan_memory_of(file.name(), share, wanted, rank_figures.weight_bytes, max_logits, figures);
     return runner_limits(plan);
   };
   place(ranks->device().device, ranks->device().threads,

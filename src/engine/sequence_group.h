@@ -50,8 +50,8 @@ class SequenceGroup {
   virtual bool propose(int32_t /*n*/) { return false; }
   /// Proposes these, no more than it offered, or the first of them.
   virtual void suppose(std::span<const int32_t> /*tokens*/) {}
-  /// What was proposed; valid until something else is. A step may look at the first of these
-  /// together with the text's last token: it chooses a token after each of them.
+  /// What was proposed since it offered; valid until something else is. A step may look at the
+  /// first of these together with the text's last token: it chooses a token after each of them.
   [[nodiscard]] virtual std::span<const int32_t> proposed() const { return {}; }
   /// How the token after these is chosen, the first that are proposed. The edits are valid until
   /// the next accept().

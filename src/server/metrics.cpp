@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <functional>
 
+#include "support/utf8.h"
+
 namespace faststream::server {
 namespace {
 
@@ -98,9 +100,9 @@ void ModelMetrics::add(const Result& result, bool has_failed) {
 
 std::string model_label(std::string_view model) {
   std::string label = "model_name=\"";
-  for (const char c : model) {
-    if (c == '"' || c == '\\') label += '\\';
-    label += c;
+  for (const char c : valid_utf8(std::string(model))) {
+    if (c == '"' || c == '\\' || c == '\n') label += '\\';
+    label += c == '\n' ? 'n' : c;
   }
   return label + "\"";
 }

@@ -52,7 +52,7 @@ struct ModelMetrics {
   Histogram whole;
 };
 
-/// What a model's text begins with: `model_name="..."`, escaped.
+/// What a model's text begins with: `model_name="..."`, escaped as Prometheus' text format asks.
 std::string model_label(std::string_view model);
 
 /// One model's lines are between those of all others of the same metric: first all of one metric.

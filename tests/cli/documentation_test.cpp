@@ -1,7 +1,9 @@
 // The man pages and the shell completion say what the programs' own help says.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -211,6 +213,56 @@ Words with_files(Words words) {
 
 const Words kDtypes = {"f32",   "f16", "bf16",     "int8",     "int4",     "fp8",
                        "mxfp4", "nf4", "int4-g32", "int4-g64", "int4-g128"};
+
+// The places in a page of Markdown that a link can name, as GitHub makes them of headings.
+Words anchors_of(const std::filesystem::path& page) {
+  Words anchors;
+  bool is_code = false;
+  for (const std::string& line : lines_of(read_file(page))) {
+    if (line.starts_with("```")) is_code = !is_code;
+    if (is_code || !line.starts_with("#")) continue;
+    std::string anchor;
+    for (const char c : line.substr(line.find_first_not_of("# "))) {
+      const auto letter = static_cast<unsigned char>(c);
+      if (c == ' ') anchor += '-';
+      if (std::isalnum(letter) != 0 || c == '-' || c == '_') {
+        anchor += static_cast<char>(std::tolower(letter));
+      }
+    }
+    anchors.insert(anchor);
+  }
+  return anchors;
+}
+
+std::vector<std::filesystem::path> pages_of_documentation() {
+  const std::filesystem::path root = source_folder();
+  std::vector<std::filesystem::path> pages = {root / "README.md", root / "CHANGELOG.md",
+                                              root / "demo/README.md",
+                                              root / "tests/bench/RESULTS.md"};
+  for (const auto& entry : std::filesystem::directory_iterator(root / "docs")) {
+    if (entry.path().extension() == ".md") pages.push_back(entry.path());
+  }
+  return pages;
+}
+
+TEST(Documentation, LinksLeadToPlacesThatThereAre) {
+  size_t n_anchors = 0;
+  for (const std::filesystem::path& page : pages_of_documentation()) {
+    for (const std::string& line : lines_of(read_file(page))) {
+      if (line.find("](") == std::string::npos) continue;  // most, and quicker so
+      for (const std::string& link : matches(line, R"(\]\(([^)\s]+)\))", 1)) {
+        if (link.find(':') != std::string::npos) continue;  // of the web
+        const size_t end = std::min(link.find('#'), link.size());
+        const std::filesystem::path to = end == 0 ? page : page.parent_path() / link.substr(0, end);
+        ASSERT_TRUE(std::filesystem::exists(to)) << page << ": " << link;
+        if (end == link.size()) continue;
+        EXPECT_TRUE(anchors_of(to).contains(link.substr(end + 1))) << page << ": " << link;
+        ++n_anchors;
+      }
+    }
+  }
+  EXPECT_GE(n_anchors, 10U);
+}
 
 TEST(Documentation, ManPagesDescribeTheOptionsOfTheHelp) {
   for (const std::string program : kPrograms) {

@@ -396,6 +396,7 @@ TEST(Run, SaysInItsOwnWordsWhatIsWrongWithACommandLine) {
       {{"-m", "x", "-p", "x", "--stop", ""}, "--stop: is empty"},
       {{"-m", "x", "-p", "\xE9"}, "--prompt: is not UTF-8 text"},
       {{"-m", "x", "-p", "x", "--logit-bias", "5=101"}, "--logit-bias: \"5=101\" is not"},
+      {{"-m", "x", "-p", "x", "--logit-bias", "-5=1"}, "--logit-bias: \"-5=1\" is not"},
       {{"-m", "x", "-p", "x", "--logit-bias", "5=1", "--logit-bias", "5=2"},
        "--logit-bias: \"5=2\" is the second bias"},
       {{"-m", "x", "--batch", "-", "--slots", "8193"}, "from 1 to 8192"},

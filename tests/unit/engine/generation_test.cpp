@@ -118,5 +118,15 @@ TEST_F(SampleGroupTest, CountsWhatBecameOfProposalsOnce) {
   for (int i = 0; i < 30; ++i) EXPECT_LT(group.offer(common).acceptance, hoped) << i;
 }
 
+TEST_F(SampleGroupTest, ProposesNothingAgainThatADrafterDidNotPropose) {
+  CommonRates common;
+  SampleGroup group(rules_, *tokenizer_, 0, Speculation::Kind::draft);
+  group.suppose(std::vector{answer_[1]});
+  accept(group, answer_[0]);
+  EXPECT_GT(group.offer(common).most, 0);
+  EXPECT_FALSE(group.propose(1)) << "a drafter is to say what";
+  EXPECT_TRUE(group.proposed().empty());
+}
+
 }  // namespace
 }  // namespace faststream

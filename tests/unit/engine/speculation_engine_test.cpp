@@ -203,6 +203,36 @@ TEST(Speculation, RefusesADraftOfAnotherTokenizer) {
   EXPECT_THROW(Engine(engine_model(), speculating("guess", 1)), UsageError);
 }
 
+// The least memory that suffices, to a quarter, and what is said of less.
+std::pair<size_t, std::string> least_memory(EngineOptions options) {
+  std::string refused;
+  for (options.memory = 1000;; options.memory += options.memory / 4) {
+    try {
+      const Engine engine(engine_model(), options);
+      return {options.memory, refused};
+    } catch (const Error& error) {
+      refused = error.what();
+    }
+  }
+}
+
+TEST(Speculation, ADraftTakesMemoryForTheSlotsThatThereAre) {
+  const std::string draft = engine_model(WeightFormat::bf16).string();
+  const auto [of_one, refused] = least_memory(speculating("draft=" + draft, 1));
+  EXPECT_LT(of_one, least_memory(speculating("draft=" + draft, 64)).first);
+  EXPECT_EQ(refused.rfind(draft + ": ", 0), 0U) << refused;
+}
+
+TEST(Speculation, ADraftWithoutACacheInEightBitsDoesNotKeepTheModelFromOne) {
+  ModelConfig windowed = engine_shape(WeightFormat::f32, 40);
+  windowed.layer_kinds.erase(windowed.layer_kinds.begin());
+  windowed.layers = {0, 0};
+  const auto draft = engine_model_of(windowed, "windows alone");
+  EngineOptions options = speculating("draft=" + draft.string(), 1);
+  options.kv = "int8";
+  EXPECT_EQ(Engine(engine_model(), options).info().kv_in_eight, 2);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, SpeculationEngine,
                          testing::ValuesIn(on_device("cpu",
                                                      {"f32", "int8", "windowed", "delta_net"})),

@@ -90,6 +90,10 @@ TEST(Metrics, HistogramsCountUpToTheirBounds) {
             "faststream:h_count{model_name=\"a\\\"b\"} 4\n");
 }
 
+TEST(Metrics, NamesOfModelsStayOnTheirLineAndAreUtf8) {
+  EXPECT_EQ(model_label("a\nb\\\xFF"), "model_name=\"a\\nb\\\\\xEF\xBF\xBD\"");
+}
+
 TEST(Base64, IsDecodedFromWhatItWasEncodedTo) {
   EXPECT_EQ(encode_base64(""), "");
   EXPECT_EQ(encode_base64("f"), "Zg==");
