@@ -118,7 +118,6 @@ fi
 mapfile -t groups < <(printf '%s\n' "${sources[@]}" | grep '\.cpp$' | grep -v '^tests/bench/' |
   awk '{
     if (/^tests\/unit/) room = "unit"
-    else if (/^tests\/fuzz/) room = "fuzz"
     else if (/^tests/) room = "tests"
     else if (/^convert/) room = "convert"
     else if (/^kernels/) room = "kernels"

@@ -64,8 +64,8 @@ build() {  # preset, then targets
 run_tests() {  # preset
   local reports=build/$1/tests/results report missing
   rm -rf "$reports"
-  # One more than there are processors: many tests of programs wait.
-  ctest --test-dir "build/$1" --output-on-failure -j "$(($(nproc) + 1))" || true
+  # Two more than there are processors: many tests of programs wait.
+  ctest --test-dir "build/$1" --output-on-failure -j "$(($(nproc) + 2))" || true
   missing=$(ctest --test-dir "build/$1" -N | sed -n 's/^Total Tests: //p')
   for report in "$reports"/*.xml; do
     [[ -e $report ]] || continue

@@ -92,7 +92,7 @@ int64_t context_of(const std::string& variant) {
   return file ? nlohmann::json::parse(file).at("max_seq_length").get<int64_t>() : 0;
 }
 
-struct Text {
+struct GoldenText {
   std::vector<int32_t> ids;
   size_t second = 0;  // where segment 1 begins
 };
@@ -116,7 +116,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     const auto n_texts = entry_.at("texts").get<size_t>();
     auto next = numbers.begin() + static_cast<ptrdiff_t>(n_texts);
     for (size_t i = 0; i < n_texts; ++i) {
-      Text text{.ids = {next, next + numbers[i]}};
+      GoldenText text{.ids = {next, next + numbers[i]}};
       next += numbers[i];
       text.second = text.ids.size();
       // After the first [SEP].
@@ -131,7 +131,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
 
   // Rows of model->RUN(batch, memory) for each group of texts in a step of its own.
   template <typename Run>
-  std::vector<float> run(const std::vector<std::vector<Text>>& steps, const Run& run) {
+  std::vector<float> run(const std::vector<std::vector<GoldenText>>& steps, const Run& run) {
     const ConvertedCheckpoint on_disk(encoder_file(name_));
     const ModelFile file = ModelFile::open(on_disk.path());
     const ModelConfig config = read_config(file);
@@ -163,7 +163,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
                                       .n_states = n_states});
     const LayerMemory memory{.kv = kv, .states = of_states};
     std::vector<float> rows;
-    for (const std::vector<Text>& step : steps) {
+    for (const std::vector<GoldenText>& step : steps) {
       Batch batch = pack(step, config.embedding.segments > 1 && is_ranker());
       for (int32_t i = 0; !of_states.empty() && i < batch.n_sequences(); ++i) {
         batch.state_from.push_back(0);
@@ -179,10 +179,10 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     return rows;
   }
 
-  static Batch pack(const std::vector<Text>& step, bool has_segments) {
+  static Batch pack(const std::vector<GoldenText>& step, bool has_segments) {
     Batch batch;
     batch.max_pages = 3;
-    for (const Text& text : step) {
+    for (const GoldenText& text : step) {
       for (int32_t i = 0; i < batch.max_pages; ++i) {
         batch.page_table.push_back(batch.n_sequences() * batch.max_pages + i);
       }
@@ -194,9 +194,9 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     return batch;
   }
 
-  [[nodiscard]] std::vector<std::vector<Text>> each_alone() const {
-    std::vector<std::vector<Text>> steps;
-    for (const Text& text : texts_) steps.push_back({text});
+  [[nodiscard]] std::vector<std::vector<GoldenText>> each_alone() const {
+    std::vector<std::vector<GoldenText>> steps;
+    for (const GoldenText& text : texts_) steps.push_back({text});
     return steps;
   }
 
@@ -213,7 +213,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
   std::unique_ptr<Backend> backend_;
   std::string name_;
   nlohmann::json entry_;
-  std::vector<Text> texts_;
+  std::vector<GoldenText> texts_;
   std::vector<float> hidden_;
   std::vector<float> vectors_;
 };

@@ -168,13 +168,13 @@ TEST_P(HybridEngine, TextsWithACommonBeginningComputeItTwice) {
 const auto kShapes =
     testing::Values("delta_net", "convolution", "state_space", "delta_net_by_channel",
                     "linear_attention", "scan", "state_spaces_alone", "side_by_side", "block");
-std::string name_of(const testing::TestParamInfo<HybridParameters>& info) {
+std::string name_of_shape(const testing::TestParamInfo<HybridParameters>& info) {
   return std::get<1>(info.param);
 }
 INSTANTIATE_TEST_SUITE_P(Cpu, HybridEngine, testing::Combine(testing::Values("cpu"), kShapes),
-                         name_of);
+                         name_of_shape);
 INSTANTIATE_TEST_SUITE_P(Cuda, HybridEngine, testing::Combine(testing::Values("cuda"), kShapes),
-                         name_of);
+                         name_of_shape);
 
 }  // namespace
 }  // namespace faststream

@@ -11,15 +11,15 @@
 namespace faststream {
 namespace {
 
-using Text = std::vector<int32_t>;
+using TextTokens = std::vector<int32_t>;
 
-Text any_text(std::mt19937& random, size_t n, uint32_t n_kinds) {
-  Text text;
+TextTokens any_text(std::mt19937& random, size_t n, uint32_t n_kinds) {
+  TextTokens text;
   while (text.size() < n) text.push_back(static_cast<int32_t>(random() % n_kinds));
   return text;
 }
 
-std::vector<int32_t> proposed_after(const Text& text, int32_t n) {
+std::vector<int32_t> proposed_after(const TextTokens& text, int32_t n) {
   CommonRates common;
   LookupProposer lookup(0);
   lookup.read(text, common);
@@ -29,23 +29,24 @@ std::vector<int32_t> proposed_after(const Text& text, int32_t n) {
 }
 
 TEST(LookupProposer, ProposesWhatFollowedWhereTheEndStoodBefore) {
-  EXPECT_EQ(proposed_after({5, 6, 7, 8, 9, 5, 6}, 3), (Text{7, 8, 9}));
-  EXPECT_EQ(proposed_after({5, 6, 1, 5, 6, 2, 5, 6}, 2), (Text{2, 5})) << "the last time";
-  EXPECT_EQ(proposed_after({5, 6, 7, 3, 6}, 1), (Text{7})) << "one token is the same";
-  EXPECT_EQ(proposed_after({5, 6, 7, 1, 6, 8, 5, 3, 2, 5, 6}, 1), (Text{7}))
+  EXPECT_EQ(proposed_after({5, 6, 7, 8, 9, 5, 6}, 3), (TextTokens{7, 8, 9}));
+  EXPECT_EQ(proposed_after({5, 6, 1, 5, 6, 2, 5, 6}, 2), (TextTokens{2, 5})) << "the last time";
+  EXPECT_EQ(proposed_after({5, 6, 7, 3, 6}, 1), (TextTokens{7})) << "one token is the same";
+  EXPECT_EQ(proposed_after({5, 6, 7, 1, 6, 8, 5, 3, 2, 5, 6}, 1), (TextTokens{7}))
       << "two tokens say more";
-  EXPECT_EQ(proposed_after({4, 7, 4, 7}, 5), (Text{4, 7, 4, 7, 4})) << "a passage without end";
-  EXPECT_EQ(proposed_after({1, 2, 3}, 2), (Text{}));
-  EXPECT_EQ(proposed_after({}, 2), (Text{}));
+  EXPECT_EQ(proposed_after({4, 7, 4, 7}, 5), (TextTokens{4, 7, 4, 7, 4}))
+      << "a passage without end";
+  EXPECT_EQ(proposed_after({1, 2, 3}, 2), (TextTokens{}));
+  EXPECT_EQ(proposed_after({}, 2), (TextTokens{}));
 }
 
 // Of a passage that goes on as it did, and of another one whose last tokens are the same.
 TEST(LookupProposer, StaysWithAPassageThatGoesOn) {
-  EXPECT_EQ(proposed_after({1, 2, 3, 4, 5, 3, 4, 9, 1, 2, 3, 4}, 1), (Text{5}));
+  EXPECT_EQ(proposed_after({1, 2, 3, 4, 5, 3, 4, 9, 1, 2, 3, 4}, 1), (TextTokens{5}));
 }
 
 TEST(LookupProposer, ExpectsMoreOfLongerPassages) {
-  const auto expected_after = [](const Text& text) {
+  const auto expected_after = [](const TextTokens& text) {
     CommonRates common;
     LookupProposer lookup(text.size());
     lookup.read(text, common);
@@ -60,8 +61,8 @@ TEST(LookupProposer, ExpectsMoreOfLongerPassages) {
 // In steps of any size, as texts grow.
 TEST(LookupProposer, FindsPassagesOfLongTexts) {
   std::mt19937 random(3);
-  const Text passage = any_text(random, 3000, 30000);
-  Text text = passage;
+  const TextTokens passage = any_text(random, 3000, 30000);
+  TextTokens text = passage;
   text.insert(text.end(), passage.begin(), passage.end());
   CommonRates common;
   LookupProposer lookup(passage.size());
@@ -90,7 +91,7 @@ class Reader {
     int n_proposed = 0;
     int n_accepted = 0;
   };
-  Counts read(const Text& text, size_t n_prompt) {
+  Counts read(const TextTokens& text, size_t n_prompt) {
     LookupProposer lookup(n_prompt);
     Counts counts;
     for (size_t n = n_prompt + 1; n < text.size(); ++counts.n_steps) {
@@ -121,12 +122,12 @@ class Reader {
 };
 
 // Of words that come again in other places: what followed says nothing.
-Text story(std::mt19937& random) { return any_text(random, 120, 12); }
+TextTokens story(std::mt19937& random) { return any_text(random, 120, 12); }
 constexpr size_t kPromptOfStory = 20;
 
 // A prompt, and the same again where now and then a token is another.
-Text edit(std::mt19937& random, size_t n_prompt) {
-  Text text = any_text(random, n_prompt, 30000);
+TextTokens edit(std::mt19937& random, size_t n_prompt) {
+  TextTokens text = any_text(random, n_prompt, 30000);
   for (size_t i = 0; i < n_prompt; ++i) {
     const int32_t token = text[i];
     text.push_back(i % 30 == 29 ? 30000 : token);
@@ -148,7 +149,7 @@ TEST(LookupProposer, TextsThatDoNotRepeatTellOthersNotToPropose) {
 
 TEST(LookupProposer, ATextThatRepeatsIsAsFastAfterAThousandThatDoNot) {
   std::mt19937 random(7);
-  const Text repeating = edit(random, 200);
+  const TextTokens repeating = edit(random, 200);
   CommonRates hopeful;
   const int n_steps = Reader(hopeful).read(repeating, 200).n_steps;
   EXPECT_LT(n_steps, 200 / 3);
@@ -161,7 +162,7 @@ TEST(LookupProposer, ATextThatRepeatsIsAsFastAfterAThousandThatDoNot) {
 // What a text shows is known without proposals.
 TEST(LookupProposer, LearnsFromTokensForWhichNothingWasProposed) {
   std::mt19937 random(9);
-  const Text text = edit(random, 300);
+  const TextTokens text = edit(random, 300);
   CommonRates common;
   LookupProposer lookup(300);
   lookup.read(std::span(text).first(310), common);
@@ -177,7 +178,7 @@ TEST(LookupProposer, LearnsFromTokensForWhichNothingWasProposed) {
 
 // Those of which it was told count once.
 TEST(LookupProposer, DoesNotLearnTwiceFromTokensThatWereProposed) {
-  const Text text = {1, 2, 3, 1, 2, 3, 9};
+  const TextTokens text = {1, 2, 3, 1, 2, 3, 9};
   CommonRates common;
   LookupProposer lookup(5);
   lookup.read(std::span(text).first(5), common);

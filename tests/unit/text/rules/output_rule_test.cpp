@@ -15,6 +15,7 @@
 #include "support/bit_mask.h"
 #include "support/error.h"
 #include "text/rules/regex.h"
+#include "unit/effort.h"
 #include "unit/text/rules/slow_matcher.h"
 
 namespace faststream::rules {
@@ -121,7 +122,7 @@ TEST(OutputRule, AllowsATokenIffSomeContinuationFits) {
                                            "aaaabbbb",
                                            std::string(40, 'a')};
   int n_ambiguous = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (size_t round = 0; round < repetitions(300); ++round) {
     const Grammar grammar = RandomGrammar(random).make();
     RuleMatcher matcher = matcher_of(grammar, tokens);
     std::string text;
