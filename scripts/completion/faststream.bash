@@ -57,7 +57,7 @@ _faststream_options() {
     faststream-bench)
       echo "-h --help --version --shape -m --model --dtype --kv --device --pipeline -t --threads
         --prompt
-        --sequences --depth --generate --repeat --profile --json
+        --sequences --depth --alike --generate --repeat --profile --json
         --requests --rate --slots --chunk
         --quality --recipe --against -c --context"
       ;;
