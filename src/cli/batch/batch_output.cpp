@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "program/open_file.h"
@@ -19,6 +21,17 @@ namespace {
 
 constexpr const char* kNoteName = "user.faststream.batch";
 
+// False: another run has the lock, and not one that was killed just now, whose memory takes a while
+// to be given back. Not every file system has locks.
+bool lock(int fd) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
 // Throws Error if results must not be added to the open file.
 void check_target(int fd, const std::string& name, bool resume, std::string_view advice) {
   struct stat status = {};
@@ -27,8 +40,7 @@ void check_target(int fd, const std::string& name, bool resume, std::string_view
     if (resume) throw Error(name + " is no regular file, so a run into it cannot be resumed");
     return;
   }
-  // Not every file system has locks.
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (!lock(fd)) {
     throw Error(name + " is being written by another run; wait for it or give another file");
   }
   if (!resume && status.st_size > 0) {

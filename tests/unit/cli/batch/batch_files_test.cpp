@@ -2,7 +2,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "cli/batch/batch_output.h"
 #include "cli/batch/batch_reader.h"
@@ -346,6 +350,18 @@ TEST(BatchOutput, RefusesAFileThatAnotherRunWrites) {
   const std::string path = folder / "out.jsonl";
   const BatchOutput first(path, false);
   EXPECT_TRUE(says(error_of([&] { BatchOutput(path, true); }), path, "another run"));
+}
+
+TEST(BatchOutput, WaitsForARunThatEnds) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "out.jsonl";
+  auto first = std::make_unique<BatchOutput>(path, false);
+  std::thread ending([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    first.reset();
+  });
+  EXPECT_EQ(error_of([&] { BatchOutput(path, true); }), "");
+  ending.join();
 }
 
 TEST(BatchOutput, SaysWhatItCannotOpenOrWrite) {
