@@ -181,6 +181,11 @@ bool Connection::check_headers() {
       return refuse_as("the request has Content-Length and Transfer-Encoding; give one of them");
     }
   }
+  const boost::beast::string_view coding = message[http::field::content_encoding];
+  if (!coding.empty() && !boost::beast::iequals(coding, "identity")) {
+    refuse(415, "the body is compressed; send it as it is, without Content-Encoding");
+    return false;
+  }
   const size_t hosts = message.count(http::field::host);
   if (hosts > 1 || (hosts == 0 && version_ == 11)) {
     return refuse_as("the request has no Host, or two; give one");

@@ -145,6 +145,19 @@ TEST(ServeHostile, RequestsMayComeInAnyPieces) {
   EXPECT_EQ(parse_answer(client.receive_all()).status, 200);
 }
 
+TEST(ServeHostile, CompressedBodiesAreRefusedAsSuch) {
+  const std::string body = R"({"prompt":"x","max_tokens":1})";
+  const std::string length =
+      "Connection: close\r\nContent-Length: " + std::to_string(body.size()) + "\r\n";
+  for (const auto& [coding, status] : {std::pair{"gzip", 415}, {"br", 415}, {"identity", 200}}) {
+    HttpClient client(victim().port());
+    client.send(kPost + length + "Content-Encoding: " + coding + "\r\n\r\n" + body);
+    const HttpAnswer answer = parse_answer(client.receive_all());
+    EXPECT_EQ(answer.status, status) << coding;
+    EXPECT_EQ(answer.body.find("compressed") != std::string::npos, status == 415) << answer.body;
+  }
+}
+
 TEST(ServeHostile, PipelinedRequestsAreAnsweredInTurn) {
   HttpClient client(victim().port());
   std::string all;
