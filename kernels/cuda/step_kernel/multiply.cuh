@@ -413,8 +413,8 @@ class Multiplier {
     return is_large;
   }
 
-  // Adds the products of steps `first` to `last` of a stage's first kBlocks blocks, whole groups,
-  // to their sums, all columns of the right operand being x. No step waits for another block's.
+  // Adds the products of steps from `first` to before `last` of a stage's first kBlocks blocks to
+  // their sums, all columns of the right operand being x. No block's waits for another one's.
   template <WeightFormat kFormat, bool kLarge, int kBlocks, int kMost>
   static __device__ void multiply_steps(const CodedStep& coded, const unsigned char* rows,
                                         uint32_t x, int first, int last, float (&sums)[kMost][4]) {

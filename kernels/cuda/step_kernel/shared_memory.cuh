@@ -107,8 +107,7 @@ struct Shared {
   uint64_t carried_out[kInstructions];
   uint64_t full[kStages];
   uint64_t empty[kStages];
-  uint32_t
-      announced[kProducerTeams];  // the last of a team's stages whose copies begin, and one more
+  uint32_t announced[kProducerTeams];  // one more than a team's last stage whose copies begin
   RowParts parts[kConsumers];
   float row_scales[kMaxExpertsUsed];
   Choice choices[kProducers];  ///< all the same
