@@ -263,7 +263,7 @@ SchemaJson random_value(std::mt19937& random, int depth) {
 
 TEST(JsonSchema, AnythingEndsInAGrammarOrASentence) {
   std::mt19937 random(7);
-  for (size_t i = 0; i < repetitions(20000); ++i) {
+  for (int i = 0; i < 20000; ++i) {
     const std::string schema = random_value(random, 0).dump();
     try {
       static_cast<void>(parse_json_schema(schema));
@@ -422,6 +422,8 @@ TEST(JsonSchema, NamesWhatItRefuses) {
       {"[1", "JSON"},
       {"3", "no object"},
       {std::string(kMaxSchemaBytes + 1, ' '), "bytes"},
+      {R"({"type": "string", "pattern": "(a|b)*a(a|b){20}"})", "states"},
+      {R"s({"type": "string", "pattern": "\\p{L}.{10}\\p{L}"})s", "work"},
       {R"s({"type": "string", "pattern": "((a{1000}){1000}){1000}"})s", "states"}};
   for (const auto& [schema, reason] : refused) {
     EXPECT_NE(refusal(schema).find(reason), std::string::npos)
@@ -438,11 +440,6 @@ TEST(JsonSchema, BoundsHostileOnes) {
   }
   EXPECT_NE(refusal(chain + R"("5000": {}}})").find("too deep"), std::string::npos);
   if (kSanitized) return;  // takes seconds as it is
-  for (const auto& [pattern, reason] :
-       {std::pair{"(a|b)*a(a|b){20}", "states"}, {R"(\\p{L}.{10}\\p{L})", "work"}}) {
-    const std::string schema = R"({"type": "string", "pattern": ")" + std::string(pattern) + "\"}";
-    EXPECT_NE(refusal(schema).find(reason), std::string::npos) << pattern;
-  }
   std::string product = R"({"allOf": [)";
   for (int i = 0; i < 20; ++i) {
     const std::string name = "p" + std::to_string(i);
