@@ -8,7 +8,6 @@
 #include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/types.cuh"
-#include "kernels/cuda/weight_rows.cuh"
 
 namespace faststream {
 
