@@ -1,4 +1,5 @@
-// The man pages and the shell completion say what the programs' own help says.
+// The man pages and the shell completion say what the programs' own help says, and links of pages
+// lead somewhere.
 #include <gtest/gtest.h>
 
 #include <algorithm>

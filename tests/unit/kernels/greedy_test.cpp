@@ -18,7 +18,7 @@
 namespace faststream {
 namespace {
 
-constexpr float kNoLogit = std::numeric_limits<float>::infinity();
+constexpr float kInfiniteLogit = std::numeric_limits<float>::infinity();
 constexpr int64_t kOutputs = 5000;
 
 /// Rows and an output matrix in a backend's memory.
@@ -219,7 +219,7 @@ TEST_P(Greedy, FollowEdits) {
     for (size_t r = 0; r < rules.size(); ++r) {
       edits[r].push_back({.token = tokens[r],
                           .repetition = r % 3 == 1 ? 1.5F : 1,
-                          .bias = r % 3 == 0 ? -kNoLogit : 0});
+                          .bias = r % 3 == 0 ? -kInfiniteLogit : 0});
       if (turn == 9 && r % 4 == 0) edits[r].push_back({.token = 4321, .bias = 1000});
       rules[r].edits = edits[r];
     }
@@ -257,7 +257,7 @@ TEST_P(Greedy, AreAmongThoseOfTheMask) {
 }
 
 TEST_P(Greedy, OfAVocabularyWithForbiddenPartsAreTheOthers) {
-  std::vector<float> bias(kOutputs, -kNoLogit);
+  std::vector<float> bias(kOutputs, -kInfiniteLogit);
   for (size_t token = 700; token < 800; ++token) bias[token] = 0;
   Logits logits(*backend_, random_tensor(random_, DType::f32, 4, 128),
                 random_tensor(random_, DType::f32, kOutputs, 128), bias);
@@ -265,7 +265,7 @@ TEST_P(Greedy, OfAVocabularyWithForbiddenPartsAreTheOthers) {
 }
 
 TEST_P(Greedy, AreRefusedWhereLogitsAreNotNumbers) {
-  for (const float value : {kNoLogit, -kNoLogit, std::nanf("")}) {
+  for (const float value : {kInfiniteLogit, -kInfiniteLogit, std::nanf("")}) {
     const HostTensor x = random_tensor(random_, DType::f32, 3, 128);
     const HostTensor weight = random_tensor(random_, DType::f32, kOutputs, 128);
     for (int which = 0; which < 3; ++which) {
@@ -275,7 +275,7 @@ TEST_P(Greedy, AreRefusedWhereLogitsAreNotNumbers) {
       std::vector<float> bias(kOutputs, 0.0F);
       if (which == 0) bad_x.set(1, 77, value);
       if (which == 1) bad_weight.set(2345, 5, value);
-      if (which == 2) bias[3456] = std::isnan(value) ? value : kNoLogit;
+      if (which == 2) bias[3456] = std::isnan(value) ? value : kInfiniteLogit;
       Logits logits(*backend_, bad_x, bad_weight, bias);
       EXPECT_THROW((void)logits.expect_tokens(greedy(3)), Error) << value << ", " << which;
     }
