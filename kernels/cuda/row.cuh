@@ -4,6 +4,8 @@
 // said.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -212,6 +214,29 @@ struct QuantizedValue {
   static constexpr float kShift = 3 << 22;  // from 2^23 to 2^24 floats are integers
   float shifted;
 };
+
+inline constexpr float kLargestE4m3 = 448;
+
+/// Two values' codes of E4M3, the first in the lower byte.
+__device__ inline uint32_t two_e4m3(float first, float second) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
+}
+/// Codes of eight values, as a row of codes has them (coded_place()): lanes 2i and 2i + 1, which
+/// both call this, have sixteen columns, of which the first eight and the others go by turns.
+__device__ inline uint2 e4m3_codes(const float (&values)[8], float inverse) {
+  const auto four = [&](int i) {
+    return two_e4m3(values[i] * inverse, values[i + 1] * inverse) |
+           two_e4m3(values[i + 2] * inverse, values[i + 3] * inverse) << 16;
+  };
+  const uint32_t low = four(0);
+  const uint32_t high = four(4);
+  const auto lane = threadIdx.x % kWarp;
+  const bool is_second = lane % 2 != 0;
+  const uint32_t other = __shfl_xor_sync(3U << (lane & ~1U), is_second ? low : high, 1);
+  const uint32_t even = is_second ? other : low;
+  const uint32_t odd = is_second ? high : other;
+  return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+}
 
 /// Four values' bytes, the first in the lowest one.
 __device__ inline uint32_t quantized(const float (&values)[4], float inverse) {

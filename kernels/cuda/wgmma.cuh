@@ -224,6 +224,15 @@ __device__ inline uint64_t matrix_descriptor(const void* start, int to_next_bloc
          address;
 }
 
+/// The same of a matrix without swizzle, made of pieces of eight rows of 16 bytes one behind the
+/// other. Bytes between pieces of the same rows, and of the same columns.
+__device__ inline uint64_t matrix_descriptor(const void* start, int to_next_columns,
+                                             int to_next_rows) {
+  const uint64_t address = (shared_address(start) & 0x3FFFFU) >> 4;
+  return static_cast<uint64_t>(to_next_rows >> 4) << 32 |
+         static_cast<uint64_t>(to_next_columns >> 4) << 16 | address;
+}
+
 /// Before the first product, and after registers of operands were written.
 __device__ inline void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 /// The products since the last call are a group.
@@ -416,6 +425,25 @@ __device__ void multiply_rows(int32_t (&c)[kCount], const uint32_t (&a)[4], uint
 template <int kColumns, int kCount>
 __device__ void multiply_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b) {
   FASTSTREAM_MULTIPLY_ANY("+f", "k16.f32.bf16.bf16", ", 1, 1, 0")
+}
+#undef FASTSTREAM_MULTIPLY_ANY
+#undef FASTSTREAM_MULTIPLY
+
+/// The same of E4M3, kColumns 16 or 32: c = or += a · bᵀ.
+#define FASTSTREAM_MULTIPLY(n, count, a_at, b_at, accumulate_at)                              \
+  asm volatile("{\n.reg .pred accumulate;\nsetp.ne.b32 accumulate, %" accumulate_at           \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" n                                    \
+               "k32.f32.e4m3.e4m3"                                                            \
+               " {" FASTSTREAM_NAMES_##count "}, {" a_at "}, %" b_at ", accumulate, 1, 1;\n}" \
+               : FASTSTREAM_REGISTERS_##count("+f", c)                                        \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b),                          \
+                 "r"(static_cast<int>(accumulate)))
+template <int kColumns, int kCount>
+__device__ void multiply_e4m3_rows(float (&c)[kCount], const uint32_t (&a)[4], uint64_t b,
+                                   bool accumulate) {
+  static_assert(kColumns == 16 || kColumns == 32);
+  if constexpr (kColumns == 16) FASTSTREAM_MULTIPLY("16", 8, "%8, %9, %10, %11", "12", "13");
+  if constexpr (kColumns == 32) FASTSTREAM_MULTIPLY("32", 16, "%16, %17, %18, %19", "20", "21");
 }
 #undef FASTSTREAM_MULTIPLY
 

@@ -14,8 +14,8 @@
 //   any        else, or where cuBLASLt refuses
 //                  float arithmetic, any type and alignment
 //
-// int4 weights and codes of floats have the first, but for fp8, and on Hopper our own kernel of the
-// third for any number of rows, fp8 as E4M3 x E4M3, beside few rows codes one of warps. Where that
+// int4 weights and codes of floats have the first, and on Hopper our own kernel of the third for
+// any number of rows, fp8 as E4M3 x E4M3, beside few rows other codes one of warps. Where that
 // takes them not, they are decoded before, to i8 and to x's type, as integers whose inputs keep 16
 // bits are to bf16 (widen.cu), and are that here.
 //

@@ -151,9 +151,12 @@ class Copier {
     for (int n = 0; n < tile.columns.count; ++n) {
       if (n >= ahead) begin_stage(tile, n);
       const uint32_t stage = (begun_ + n) % kStages;
-      if (x != nullptr) {
-        copy_bulk(shared_address(stages_ + stage * kStageBytes + kWeightsBytes + lane_ * kXPitch),
-                  x + n * kXBytes, x_bytes(tile, n), barriers_.there[stage]);
+      uint32_t to = shared_address(stages_ + stage * kStageBytes + kWeightsBytes);
+#pragma unroll 1
+      for (int row = 0; row < tile.rows.rows; ++row, to += kXPitch) {
+        const unsigned char* from = of_lane(x, row) + n * kXBytes;
+        // Where lanes each begin their own, that takes twice as long.
+        if (is_elected()) copy_bulk(to, from, x_bytes(tile, n), barriers_.there[stage]);
       }
     }
     begun_ += tile.columns.count;
@@ -170,6 +173,11 @@ class Copier {
     const int before = (tile.columns.first + n) * static_cast<int>(kPackedBlock);
     const int columns = static_cast<int>(a_.product.inputs) - before;
     return min(ceil_div(columns * 2, kPiece) * kPiece, kXBytes);
+  }
+
+  static __device__ const unsigned char* of_lane(const unsigned char* own, int lane) {
+    const auto address = reinterpret_cast<unsigned long long>(own);
+    return reinterpret_cast<const unsigned char*>(__shfl_sync(kAllLanes, address, lane));
   }
 
   // When the stage of the tile's n-th block of columns has been read: says what will come there,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "kernels/cuda/coded.cuh"
 #include "kernels/cuda/experts/choose_experts.cuh"
 #include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/linear/linear_few_rows.h"
@@ -28,9 +29,18 @@ int64_t bytes_of_x(const Weight& weight, DType act) {
       return weight.cols;
     case WeightFormat::int4:
       return (weight.cols + kInt4Group - 1) / kInt4Group * kInt4Group;
+    case WeightFormat::fp8:  // to a chunk's end
+      return ceil_div(weight.cols, step_kernel::kChunkBytes) * step_kernel::kChunkBytes;
     default:
       return weight.cols * static_cast<int64_t>(dtype_size(act));
   }
+}
+
+// What a product multiplies, in shared memory.
+int64_t input_bytes(const ProductInstruction& p) {
+  if (p.weight_format != WeightFormat::fp8) return int64_t{p.x_rows} * p.x_bytes;
+  const int chunks = step_kernel::e4m3_chunks(p.x_rows, p.inputs);
+  return int64_t{step_kernel::kChunkBytes} * step_kernel::e4m3_columns(chunks);
 }
 
 // What shared memory has room for, of weights of which those of several tokens are multiplied.
@@ -48,10 +58,12 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   const bool is_float = x.dtype == DType::f32;
   const DType act = input.is_ready() ? x.dtype : input.normed.dtype;
   const int64_t row_bytes = weight.row_bytes();
-  const bool has_codes =
-      is_coded(weight.format) && weight.format != WeightFormat::fp8 &&
-      weight.cols % kPackedStep == 0 &&
-      ceil_div(row_bytes, step_kernel::chunk_bytes_of(weight.format)) <= kMaxTileStages;
+  const bool is_e4m3 = weight.format == WeightFormat::fp8;
+  const int64_t streamed_bytes = is_e4m3 ? e4m3_code_bytes(weight.cols) : row_bytes;
+  const int64_t chunks = ceil_div(streamed_bytes, step_kernel::chunk_bytes_of(weight.format));
+  const bool has_codes = is_coded(weight.format) && weight.cols % kPackedStep == 0 &&
+                         chunks <= kMaxTileStages &&
+                         (!is_e4m3 || x.rows * chunks <= step_kernel::kMaxE4m3Columns);
   const bool types = act == DType::bf16 && (is_float || x.dtype == act) &&
                      (has_codes || (is_integer(weight.format) && weight.quantizes_inputs()) ||
                       weight.format == WeightFormat::f32 ||
@@ -67,8 +79,10 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
                         ? x.rows == 1 && weight.cols <= kMaxNormalized
                         : !has_norm && weight.cols <= (x.rows == 1 ? kMaxInputs : kMaxExpertInputs);
   const bool rotates = !weight.rotated || can_rotate(weight.cols);
-  if (!enabled_ || !types || !fits || !held || !rotates || !begins_at(weight.data, 16) ||
-      !rows_begin_at_16(x.data, x.stride, x.dtype) || !begins_at(input.norm.weight, 16)) {
+  const bool has_kernel = go_together(step_kernel::packed_of(weight.format), packed_);
+  if (!enabled_ || !types || !has_kernel || !fits || !held || !rotates ||
+      !begins_at(weight.data, 16) || !rows_begin_at_16(x.data, x.stride, x.dtype) ||
+      !begins_at(input.norm.weight, 16)) {
     return false;
   }
   product.x_dtype = x.dtype;
@@ -81,6 +95,7 @@ bool StepKernel::describe(const Input& input, const Weight& weight,
   product.inputs = static_cast<int32_t>(weight.cols);
   product.x_bytes = static_cast<int32_t>(x_bytes);
   product.row_bytes = row_bytes;
+  product.streamed_bytes = static_cast<int32_t>(streamed_bytes);
   product.chunk_bytes = step_kernel::chunk_bytes_of(weight.format);
   return true;
 }
@@ -140,7 +155,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
       experts.up.format == WeightFormat::f32 || experts.down.format == WeightFormat::f32 ||
       out.dtype != DType::f32 || !describe(input, experts.up, up) ||
       !describe({.x = middle}, experts.down, down) ||
-      router.used * ceil_div(down.row_bytes, down.chunk_bytes) > kMaxTileStages ||
+      router.used * ceil_div(down.streamed_bytes, down.chunk_bytes) > kMaxTileStages ||
       !copies_in_pieces(experts.up.row_scales(), experts.up_bias, middle.cols) ||
       !copies_in_pieces(experts.down.row_scales(), experts.down_bias, out.cols)) {
     return false;
@@ -273,7 +288,8 @@ void StepKernel::add(ProductInstruction product) {
   product.tiles_of_each = tiles / product.blocks;
   product.tiles_more = tiles % product.blocks;
   dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
-  write_over_held(int64_t{product.x_rows} * product.x_bytes);
+  packed_ = std::max(packed_, step_kernel::packed_of(product.weight_format));
+  write_over_held(input_bytes(product));
   const auto kind = is_integer(product.weight_format) || is_coded(product.weight_format)
                         ? Instruction::Kind::multiply
                     : product.weight_format == WeightFormat::f32

@@ -94,7 +94,7 @@ class Consumer {
   }
 
   RowMemory rows_;
-  Preparer<kMixed, kTokens> preparer_;
+  Preparer<kMixed, kPacked == Packed::e4m3, kTokens> preparer_;
   Multiplier<kMixed, kPacked, kTokens> multiplier_;
 };
 

@@ -12,6 +12,26 @@
 
 namespace faststream {
 
+namespace step_kernel {
+
+/// Which packed weights a step may have: none, int4, or that and codes of floats that are widened,
+/// or that and fp8, whose codes Hopper's own instructions multiply. (Beside function calls, which
+/// widening has, these would wait for each other.)
+enum class Packed { none, int4, widened, e4m3 };
+
+constexpr Packed packed_of(WeightFormat format) {
+  if (stored_type(format) != DType::packed) return Packed::none;
+  return format == WeightFormat::int4  ? Packed::int4
+         : format == WeightFormat::fp8 ? Packed::e4m3
+                                       : Packed::widened;
+}
+/// Whether a step may have both.
+constexpr bool go_together(Packed a, Packed b) {
+  return a == b || a <= Packed::int4 || b <= Packed::int4;
+}
+
+}  // namespace step_kernel
+
 /// A row in a step's memory. Each instruction's result has a place of its own there, which is
 /// unset, all ones, until it is written: no result has such a word.
 struct Row {
@@ -74,11 +94,12 @@ struct ProductInstruction {
       WeightFormat::f32;  ///< the step's type, or one of integers or codes; of a router also f32
   bool rotated = false;   ///< see Weight
   int32_t inputs = 0;
-  int32_t x_bytes = 0;      ///< of a row of x as it is multiplied
-  int64_t row_bytes = 0;    ///< of the weight
-  int32_t chunk_bytes = 0;  ///< of a row of the weight, of a stage
-  int32_t outputs = 0;      ///< of the result: half the weight's rows when gated
-  int32_t tiles = 0;        ///< of one expert
+  int32_t x_bytes = 0;         ///< of a row of x as it is multiplied
+  int64_t row_bytes = 0;       ///< of the weight
+  int32_t streamed_bytes = 0;  ///< of these, from the first on, what stages have
+  int32_t chunk_bytes = 0;     ///< of a row of the weight, of a stage
+  int32_t outputs = 0;         ///< of the result: half the weight's rows when gated
+  int32_t tiles = 0;           ///< of one expert
   // Which tiles are whose: of all blocks number dealt + n, from the end on as from the beginning,
   // has the n-th, n < blocks, and so on in turn.
   int32_t dealt = 0;

@@ -9,9 +9,6 @@
 
 namespace faststream::step_kernel {
 
-/// Which packed weights there may be.
-enum class Packed { none, int4, all };
-
 /// What the step before has used: its rows, and its terms of sums over ranks.
 struct Used {
   Pieces rows;
@@ -27,9 +24,9 @@ Kernel plain_kernel(int head_dim, bool varied);
 Kernel mixed_kernel(int head_dim, bool varied);
 /// That of steps of several tokens.
 Kernel tokens_kernel(bool varied);
-/// Those of steps that have weights of int4 and no other packed ones, and of any. mixed: they are
-/// mixed_kernel()'s otherwise.
+/// Those of steps that have packed weights. mixed: they are mixed_kernel()'s otherwise.
 Kernel int4_kernel(int head_dim, bool varied, bool mixed);
-Kernel packed_kernel(int head_dim, bool varied, bool mixed);
+Kernel widened_kernel(int head_dim, bool varied, bool mixed);
+Kernel e4m3_kernel(int head_dim, bool varied, bool mixed);
 
 }  // namespace faststream::step_kernel

@@ -5,6 +5,7 @@
 #include "kernels/cuda/linear/epilogue.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ranks/terms.cuh"
+#include "kernels/cuda/step_kernel/multiply_e4m3.cuh"
 #include "kernels/cuda/step_kernel/stage_reader.cuh"
 
 namespace faststream::step_kernel {
@@ -34,7 +35,10 @@ class Multiplier {
       multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
       multiply_in_order(p, stages);
-    } else if (kPacked == Packed::all && is_coded(p.weight_format)) {
+    } else if (kPacked == Packed::e4m3 && p.weight_format == WeightFormat::fp8) {
+      const bool few = e4m3_columns(e4m3_chunks(parts_of(p), p.inputs)) == 16;
+      few ? multiply_e4m3<16>(p, stages) : multiply_e4m3<kMaxE4m3Columns>(p, stages);
+    } else if (kPacked == Packed::widened && is_coded(p.weight_format)) {
       multiply_codes(p, stages);
     } else {
       multiply(p, stages);
@@ -145,26 +149,37 @@ class Multiplier {
       const float row_scale = shared_memory().row_scales[part];
       float value = scaled(static_cast<float>(sum), row_scale, scale);
       if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
-      if (p.sums_experts) {
-        if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
-        const uint32_t first = first_of_part - part * chunks;
-        PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
-        if (!ends_tile) {
-          count(of_tile.parts);
-          continue;
-        }
-        await_count(of_tile.parts, parts - 1);
-        value = sum_of_parts(first, parts, chunks);
-      }
-      const bool stores = result.exists && lane() % 2 == 0;
-      if (p.gated) {
-        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
-        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
-      } else {
-        store(p, result, stores, value, added);
-      }
+      finish_part(p, {first_of_part, part, parts, chunks}, result, value, added);
     }
     stages.pass(n_stages);
+  }
+
+  // A part of a tile's work, by the number of its first stage.
+  struct Part {
+    uint32_t first;
+    int part;
+    int parts;   // of the tile
+    int chunks;  // of each
+  };
+  // value: of row lane / 2 of a part. Whoever has the tile's last finishes what all have.
+  __device__ void finish_part(const ProductInstruction& p, const Part& part, const Result& result,
+                              float value, uint32_t added) const {
+    if (p.sums_experts) {
+      PartSums& own = shared_memory().part_sums[part.first % kPartSums];
+      if (lane() % 2 == 0) own.values[lane() / 2] = value;
+      const uint32_t first = part.first - part.part * part.chunks;
+      PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
+      if (part.part + 1 < part.parts) return count(of_tile.parts);
+      await_count(of_tile.parts, part.parts - 1);
+      value = sum_of_parts(first, part.parts, part.chunks);
+    }
+    const bool stores = result.exists && lane() % 2 == 0;
+    if (p.gated) {
+      const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
+      publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+    } else {
+      store(p, result, stores, value, added);
+    }
   }
 
   // A warp's sums of a chunk that is not its part's last.
@@ -340,25 +355,8 @@ class Multiplier {
       float value = sum_of_blocks(p, coded, first_of_part);
       __syncwarp();
       if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
-      if (p.sums_experts) {
-        if (lane() % 2 == 0) part_sums.values[lane() / 2] = value;
-        const uint32_t first = first_of_part - part * chunks;
-        PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
-        if (!ends_tile) {
-          count(of_tile.parts);
-          continue;
-        }
-        await_count(of_tile.parts, parts - 1);
-        value = sum_of_parts(first, parts, chunks);
-      }
-      const bool stores = result.exists && lane() % 2 == 0;
-      if (p.gated) {
-        if (p.n_experts == 0) value = to_float(from_float<T>(value));  // as beside many rows
-        const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
-        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
-      } else {
-        store(p, result, stores, value, added);
-      }
+      if (p.gated && p.n_experts == 0) value = to_float(from_float<T>(value));  // as of many rows
+      finish_part(p, {first_of_part, part, parts, chunks}, result, value, added);
     }
     stages.pass(n_stages);
     // As products of integers want them.
@@ -366,6 +364,73 @@ class Multiplier {
     for (int i = thread(); i < static_cast<int>(kPartSums) * kTileRows; i += kConsumerThreads) {
       shared_memory().part_sums[i / kTileRows].sums[i % kTileRows] = 0;
     }
+  }
+
+  // E4M3, as multiply() does integers: a warp has the sums of a stage's groups, and each chunk's
+  // goes on from that of the chunk before, in another warp. Those of a warpgroup multiply together,
+  // some of them nothing at an instruction's begin or end. A function of its own, as those of
+  // consumer.cuh are.
+  template <int kColumns>
+  __device__ void multiply_e4m3(const ProductInstruction& p, StageReader& stages) const {
+    const int chunks = ceil_div(p.streamed_bytes, kChunkBytes);
+    const int parts = parts_of(p);
+    const int n_stages = TilesOfBlock(p).count * parts * chunks;
+    const uint32_t begin = stages.begin();
+    const uint32_t end = begin + n_stages;
+    // Experts' products have no halves (product_consumer_sm90a.cuh).
+    const int half = p.n_experts > 0 ? 0 : ceil_div(p.inputs, kPackedBlock) / 2;
+    const int own = __shfl_sync(kAllLanes, warp(), 0);  // as the compiler knows it to be one
+    const int in_group = own % (kWarpgroup / kWarp);
+#pragma unroll 1
+    for (uint32_t n = begin / kConsumers * kConsumers + own; n - in_group < end; n += kConsumers) {
+      const bool exists = begin <= n && n < end;
+      const Stage& stage = shared_memory().ring[Place(n).stage];
+      float4 scales = {};
+      uint32_t added = 0;
+      E4m3Chunk<kColumns> groups;
+      if (exists) {
+        StageReader::await_begun(n);
+        scales = E4m3Scales(p, stage).ask(n);
+        const bool ends_tile = stage.chunk + 1 == chunks && stage.part + 1 == parts;
+        if (ends_tile) added = ask_added(p, result_of(p, stage.tile, stage.row));
+        StageReader::await(n);
+        groups = {stage, p.streamed_bytes, stage.part * chunks + stage.chunk};
+      }
+      groups.multiply();
+      if (!exists) continue;
+      const int part = stage.part;
+      const int chunk = stage.chunk;
+      const Result result = result_of(p, stage.tile, stage.row);
+      const float bias = p.to.bias != nullptr ? stage.biases[lane() / 2] : 0;
+      StageReader::release(n);
+
+      E4m3Sum sum;
+      if (chunk > 0) sum = taken(shared_memory().part_sums[(n - 1) % kPartSums]);
+      groups.add_to(sum, scales, half - chunk * E4m3Scales::kBlocks);
+      if (chunk + 1 < chunks) {
+        give(shared_memory().part_sums[n % kPartSums], sum);
+        continue;
+      }
+      const float value = __fmul_rn(sum.whole(half > 0), shared_memory().row_scales[part]);
+      finish_part(p, {n - chunk, part, parts, chunks}, result, __fadd_rn(value, bias), added);
+    }
+    stages.pass(n_stages);
+  }
+
+  // What a chunk's warp leaves to the next one's.
+  static __device__ void give(PartSums& to, const E4m3Sum& sum) {
+    if (lane() % 2 == 0) {
+      to.values[lane() / 2] = sum.of_half;
+      to.sums[lane() / 2] = __float_as_int(sum.first_half);
+    }
+    count(to.chunks);
+  }
+  static __device__ E4m3Sum taken(PartSums& from) {
+    await_count(from.chunks, 1);
+    const E4m3Sum sum{from.values[lane() / 2], __int_as_float(from.sums[lane() / 2])};
+    __syncwarp();
+    if (lane() % 2 == 0) from.sums[lane() / 2] = 0;
+    return sum;
   }
 
   // Of row lane / 2 of a part whose first stage is `first`: of each half of the inputs the blocks
@@ -487,19 +552,19 @@ class Multiplier {
 
   // Sixteen-bit weights. An output is one chain of tensor core instructions from the first input to
   // the last (linear_in_order.cu), each of which waits for the one before it. So a tile is one
-  // warp's, which multiplies a stage in 1,100 clocks; memory brings one in 1,300.
+  // warp's, which multiplies a stage in 1,100 clocks; memory brings one in 850 to 1,300.
   __device__ void multiply_in_order(const ProductInstruction& p, StageReader& stages) const {
     const TilesOfBlock mine(p);
     const int chunks = ceil_div(p.row_bytes, kChunkBytes);
     const int parts = parts_of(p);
     for (int n = warp(); n < mine.count; n += kConsumers) {
-      uint32_t next = stages.begin() + n * parts * chunks;
+      OwnStages own(stages, n, mine.count, parts * chunks);
       const int row = in_turn(p) ? mine[n] / p.tiles : 0;
       const Result result = result_of(p, mine[n] - row * p.tiles, row);
       const uint32_t added = ask_added(p, result);
       float value = 0;
       for (int part = 0; part < parts; ++part) {
-        const float sum = sum_in_order(p, part, stages, next);
+        const float sum = sum_in_order(p, part, own);
         value =
             p.sums_experts ? __fmaf_rn(shared_memory().choices[0].weights[part], sum, value) : sum;
       }
@@ -516,13 +581,29 @@ class Multiplier {
     stages.pass(mine.count * parts * chunks);
   }
 
-  // Of row lane / 2 of the stages from `next` on, those of a tile's part; with its bias.
-  static __device__ float sum_in_order(const ProductInstruction& p, int part, StageReader& stages,
-                                       uint32_t& next) {
+  // The stages of the block's nth tile, one after the other.
+  class OwnStages {
+   public:
+    __device__ OwnStages(const StageReader& stages, int nth, int count, int of_tile)
+        : of_tile_(nth, count, of_tile), next_(stages.begin() + of_tile_.first) {}
+
+    [[nodiscard]] __device__ const Stage& await() const { return StageReader::await(next_); }
+    __device__ void release() {
+      StageReader::release(next_);
+      next_ += of_tile_.step;
+    }
+
+   private:
+    StagesOfTile of_tile_;
+    uint32_t next_;
+  };
+
+  // Of row lane / 2 of the next stages, those of a tile's part; with its bias.
+  static __device__ float sum_in_order(const ProductInstruction& p, int part, OwnStages& stages) {
     const uint32_t x =
         shared_address(shared_memory().x) + part * static_cast<int>(p.row_bytes) + lane() / 8 * 16;
     float sums[4] = {};
-    const float bias = add_in_order(p, x, stages, next, sums);
+    const float bias = add_in_order(p, x, stages, sums);
     // Lane 4g has the sums of rows g and g + 8.
     const int from = lane() / 2 % 8 * 4;
     const float upper = __shfl_sync(kAllLanes, sums[0], from);
@@ -531,15 +612,15 @@ class Multiplier {
     return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
   }
 
-  // Adds the products of the stages from `next` on, of a tile, and of what is at x, to a lane's
-  // sums. Returns the bias of its row.
-  static __device__ float add_in_order(const ProductInstruction& p, uint32_t x, StageReader& stages,
-                                       uint32_t& next, float (&sums)[4]) {
+  // Adds the products of the next stages, of a tile, and of what is at x, to a lane's sums. Returns
+  // the bias of its row.
+  static __device__ float add_in_order(const ProductInstruction& p, uint32_t x, OwnStages& stages,
+                                       float (&sums)[4]) {
     constexpr int kPairs = kChunkBytes / kPairBytes;
     const auto bytes = static_cast<int>(p.row_bytes);
     float bias = 0;
-    for (int first = 0; first < bytes; first += kChunkBytes, ++next) {
-      const Stage& stage = stages.await(next);
+    for (int first = 0; first < bytes; first += kChunkBytes) {
+      const Stage& stage = stages.await();
       const uint32_t weights =
           shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
       if (bytes - first >= kChunkBytes) {
@@ -550,7 +631,7 @@ class Multiplier {
         }
       }
       bias = stage.biases[lane() / kLanes % kTileRows];
-      StageReader::release(next);
+      stages.release();
     }
     return bias;
   }
@@ -703,9 +784,9 @@ class Multiplier {
       for (int turn = 0; turn < kTurns; ++turn) {
         added[turn] = ask_added(p, result_of_token(p, mine[n], turn));
       }
-      uint32_t next = stages.begin() + n * chunks;
+      OwnStages own(stages, n, mine.count, chunks);
       float sums[4] = {};
-      const float bias = add_in_order(p, x, stages, next, sums);
+      const float bias = add_in_order(p, x, own, sums);
 #pragma unroll
       for (int turn = 0; turn < kTurns; ++turn) {
         const int from = lane() % 8 * 4 + turn;

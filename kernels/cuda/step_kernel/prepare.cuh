@@ -10,8 +10,9 @@ namespace faststream::step_kernel {
 
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
 /// rounds them to T or, beside integers, to eight bits. kMixed: whether rows may have factors.
-/// kTokens: whether they are those of several tokens, token_pitch() apart, and not of experts.
-template <bool kMixed, bool kTokens>
+/// kE4m3: whether they may be rounded to that. kTokens: whether they are those of several tokens,
+/// token_pitch() apart, and not of experts.
+template <bool kMixed, bool kE4m3, bool kTokens>
 class Preparer {
  public:
   explicit __device__ Preparer(const RowMemory& rows) : rows_(rows) {}
@@ -39,6 +40,7 @@ class Preparer {
     } else {
       prepare_rows<kConsumerThreads / kFewRows>(p);
     }
+    if (kE4m3 && p.weight_format == WeightFormat::fp8) publish_shared_writes();
     synchronize();
   }
 
@@ -63,6 +65,7 @@ class Preparer {
                                    uint4 (&eights)[kEights]) {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
+    if (kE4m3 && p.weight_format == WeightFormat::fp8) return store_codes(p, row, team, eights);
     unsigned char* of_row = shared_memory().x + row * (kTokens ? token_pitch(p) : p.x_bytes);
     if (!is_integer(p.weight_format)) {
       T* to = reinterpret_cast<T*>(of_row);
@@ -72,32 +75,57 @@ class Preparer {
       }
       return;
     }
-    if (p.rotated) {
-      const Hadamard hadamard;
-      const int of_warp = team.thread() / kWarp * kWarp;
-      hadamard.rotate(eights, [&](int e) { return n - 8 * (of_warp + kThreads * e); });
-    }
-    RowScale scale;
-    scale.see(eights);
-    scale.join(team);
-    if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
-    const float inverse = scale.inverse();
+    const float inverse = scale_row(p, row, team, eights, RowScale());
 #pragma unroll
     for (int e = 0; e < kEights; ++e) {
-      T values[8];
-      memcpy(values, &eights[e], sizeof values);
+      float values[8];
+      unpack(eights[e], values);
       uint32_t packed[2];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float four[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) four[i] = to_float(values[4 * half + i]);
+        const float(&v)[8] = values;
+        const float four[4] = {v[4 * half], v[4 * half + 1], v[4 * half + 2], v[4 * half + 3]};
         packed[half] = quantized(four, inverse);
       }
       if (element(e) < p.x_bytes) {  // to a group's end
         *reinterpret_cast<uint2*>(of_row + element(e)) = make_uint2(packed[0], packed[1]);
       }
     }
+  }
+
+  // The same as E4M3, where E4m3Chunk reads it.
+  template <int kEights, int kThreads>
+  static __device__ void store_codes(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                                     uint4 (&eights)[kEights]) {
+    const int columns = e4m3_columns(e4m3_chunks(p.x_rows, p.inputs));
+    const int first_column = e4m3_chunks(row, p.inputs);
+    const float inverse = scale_row(p, row, team, eights, RowScale(kLargestE4m3));
+#pragma unroll
+    for (int e = 0; e < kEights; ++e) {
+      const int element = 8 * (team.thread() + kThreads * e);
+      float values[8];
+      unpack(eights[e], values);
+      const uint2 codes = e4m3_codes(values, inverse);
+      if (element >= p.x_bytes) continue;  // to a chunk's end
+      const int column = first_column + element / kChunkBytes;
+      const int piece = element % kChunkBytes / 16 * columns + column;
+      *reinterpret_cast<uint2*>(shared_memory().x + piece * 16 + element % 16) = codes;
+    }
+  }
+
+  // Rotates a row, if it is to be, and stores its scale. Returns the inverse.
+  template <int kEights, int kThreads>
+  static __device__ float scale_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                                    uint4 (&eights)[kEights], RowScale scale) {
+    if (p.rotated) {
+      const Hadamard hadamard;
+      const int of_warp = team.thread() / kWarp * kWarp;
+      hadamard.rotate(eights, [&](int e) { return p.inputs - 8 * (of_warp + kThreads * e); });
+    }
+    scale.see(eights);
+    scale.join(team);
+    if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
+    return scale.inverse();
   }
 
   // What the neighbouring lane has.

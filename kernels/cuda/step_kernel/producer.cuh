@@ -49,10 +49,11 @@ class Producer {
           if (leads()) prefetch(instruction.norm.norm.weight, instruction.norm.columns);
           break;
         case Instruction::Kind::multiply_floats:
-          copy<1>(instruction.product);
+          copy<1>(instruction.product, false);
           break;
         default:
-          copy<kTileRows>(instruction.product);
+          copy<kTileRows>(instruction.product,
+                          instruction.kind == Instruction::Kind::multiply_in_order);
       }
       if (!leads()) arrive(shared_.carried_out[place.stage]);
       __syncwarp();
@@ -194,34 +195,46 @@ class Producer {
     int chunk = 0;
   };
 
+  // in_order: two tiles' stages come by turns (StagesOfTile), as long as there are two.
   template <int kRows>
-  __device__ void copy(const ProductInstruction& p) {
+  __device__ void copy(const ProductInstruction& p, bool in_order) {
+    static_assert(StagesOfTile::kAbreast == kProducerTeams);
     if (leads()) prefetch(p.norm.weight, p.inputs);
     const int chunk_bytes = kRows == 1 ? static_cast<int>(sizeof(Stage::weights)) : p.chunk_bytes;
-    const int chunks = ceil_div(static_cast<int>(p.row_bytes), chunk_bytes);
+    const int chunks = ceil_div(p.streamed_bytes, chunk_bytes);
     const int parts = parts_of(p);
     const TilesOfBlock mine(p);
     const uint32_t end = filled_ + static_cast<uint32_t>(mine.count * parts * chunks);
     if (kRows > 1 && in_turn(p)) choose(p);
+    const int own = static_cast<int>((team_ - filled_) % kProducerTeams);  // the team's first stage
+    int left = mine.count;                                                 // tiles
+    bool by_turns = in_order && left > 1;
     Next next{mine.first, 0};
     const auto go_on = [&](int stages) {
-      filled_ += static_cast<uint32_t>(stages);
       next.chunk += stages;
       while (next.chunk >= chunks) {
         next.chunk -= chunks;
         if (++next.part < parts) continue;
         next.part = 0;
-        next.tile += mine.blocks;
+        const int tiles = by_turns ? kProducerTeams : 1;
+        next.tile += tiles * mine.blocks;
+        left -= tiles;
+        if (by_turns && left == 1) {  // the last one's stages are both teams'
+          by_turns = false;
+          next.tile -= own * mine.blocks;
+          next.chunk = own;
+        }
       }
       while (next.tile >= p.tiles) {
         next.tile -= p.tiles;
         ++next.row;
       }
     };
-    go_on(static_cast<int>((team_ - filled_) % kProducerTeams));
-    while (filled_ < end) {
+    if (by_turns) next.tile += own * mine.blocks;
+    go_on(by_turns ? 0 : own);
+    for (filled_ += own; filled_ < end; filled_ += kProducerTeams) {
       copy<kRows>(p, next, chunk_bytes);
-      go_on(kProducerTeams);
+      go_on(by_turns ? 1 : kProducerTeams);
     }
     filled_ = end;
   }
@@ -245,9 +258,9 @@ class Producer {
       row += expert * (p.gated ? 2 : 1) * outputs;
     }
     const int count = in_tile < kRows ? min(max(outputs - output, 0), kShare) : 0;
-    const int64_t before = int64_t{next.chunk} * chunk_bytes;
-    const auto bytes = static_cast<uint32_t>(min(int64_t{chunk_bytes}, row_bytes - before));
-    const bool ends_row = kRows > 1 && count > 0 && before + chunk_bytes >= row_bytes;
+    const int before = next.chunk * chunk_bytes;
+    const auto bytes = static_cast<uint32_t>(min(chunk_bytes, p.streamed_bytes - before));
+    const bool ends_row = kRows > 1 && count > 0 && before + chunk_bytes >= p.streamed_bytes;
     const float* scales = ends_row && p.to.scales != nullptr ? p.to.scales + row : nullptr;
     const float* biases = ends_row && p.to.bias != nullptr ? p.to.bias + row : nullptr;
     const auto beside = static_cast<uint32_t>(count * sizeof(float));

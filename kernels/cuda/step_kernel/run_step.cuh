@@ -33,7 +33,7 @@
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
 // room beside the ring: as slow as the L2 cache. So functions are inlined and hold little. What
 // only some steps have is functions of its own in a kernel of its own (mixed_kernel.cu), with short
-// code, and packed weights' products are in others (packed_kernel.cu): an instruction cache of 128
+// code, and packed weights' products are in others (widened_kernel.cu): an instruction cache of 128
 // kB has what a layer needs of a plain step's, and not much more.
 //
 // Bytes and time, Llama-3-8B in INT8: 8.03 GB, 2.59 ms at 3.10 TB/s, 386 tokens/s; bf16: 15.01 GB,

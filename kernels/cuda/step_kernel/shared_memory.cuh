@@ -22,16 +22,18 @@ inline constexpr int kThreads = kConsumerThreads + kProducers * kWarp;
 inline constexpr int kTileRows = 16;
 inline constexpr int kChunkBytes = 1024;         // of a weight's row
 inline constexpr int kPitch = kChunkBytes + 16;  // between rows of a stage
-// Of packed weights a stage has whole blocks.
+// Of packed weights a stage has whole blocks, of fp8 their codes.
 inline constexpr int kInt4ChunkBlocks = kChunkBytes / kInt4BlockBytes;
 inline constexpr int kMaxCodedBlocks = 2;  // whose sums PartSums has room for
 constexpr int chunk_bytes_of(WeightFormat format) {
-  if (stored_type(format) != DType::packed) return kChunkBytes;
+  if (stored_type(format) != DType::packed || format == WeightFormat::fp8) return kChunkBytes;
   const auto block_bytes = static_cast<int>(packed_block_bytes(format));
   const int blocks = kChunkBytes / block_bytes;
   return (is_coded(format) ? std::min(blocks, kMaxCodedBlocks) : blocks) * block_bytes;
 }
 inline constexpr int kPairBytes = 64;  // of a row, for two tensor core instructions
+inline constexpr int kMaxE4m3Columns = 32;
+static_assert(kMaxE4m3Columns * kChunkBytes <= kMaxInputBytes);
 inline constexpr int kStages = 10;
 static_assert(kStages % kProducerTeams == 0);
 // Stages that are on their way from memory: enough to keep it busy, and fewer while the block looks
@@ -204,6 +206,28 @@ struct ItemsOfBlock {
   const AttendInstruction& a;
   int items;
 };
+
+/// The stages of a tile that one warp multiplies: of the instruction's from `first` on, each `step`
+/// further. Two tiles' stages come by turns, but for a last one that has no other: a chain of sums
+/// goes on no faster than 15 bytes a clock.
+struct StagesOfTile {
+  /// nth: of a block's `count` tiles, which have so many stages each.
+  __device__ StagesOfTile(int nth, int count, int stages)
+      : first(nth / kAbreast * kAbreast * stages + nth % kAbreast),
+        step(nth / kAbreast * kAbreast + 1 < count ? kAbreast : 1) {}
+  static constexpr int kAbreast = 2;
+  int first;
+  int step;
+};
+
+/// Columns of the matrix that x is beside E4M3: chunks of the row, or of all rows.
+__host__ __device__ constexpr int e4m3_chunks(int rows, int inputs) {
+  return rows * ((inputs + kChunkBytes - 1) / kChunkBytes);
+}
+/// That the matrix has, whether used or not.
+__host__ __device__ constexpr int e4m3_columns(int chunks) {
+  return chunks <= 16 ? 16 : kMaxE4m3Columns;
+}
 
 /// A product of experts whose results are rows of their own, expert after expert.
 inline __device__ bool in_turn(const ProductInstruction& p) {

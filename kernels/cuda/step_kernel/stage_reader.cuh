@@ -15,14 +15,18 @@ class StageReader {
   __device__ void pass(int count) { begin_ += count; }
   __device__ void pass_to(uint32_t end) { begin_ = end; }
 
-  /// Stage number n, once it is full: none before one that the warp has had. A warp may be several
-  /// rounds of the ring ahead of the others, where a barrier's parity would say nothing: its turn
-  /// has come when copies have begun.
+  /// Stage number n, once it is full: none before one that the warp has had.
   static __device__ Stage& await(uint32_t n) {
-    while (acquire(shared_memory().announced[n % kProducerTeams]) <= n) __nanosleep(20);
+    Stage& stage = await_begun(n);
     const Place place(n);
     wait_for_phase(shared_memory().full[place.stage], place.parity);
-    return shared_memory().ring[place.stage];
+    return stage;
+  }
+  /// Once its copies have begun, so that it says what will be there. A warp may be several rounds
+  /// of the ring ahead of the others, where a barrier's parity would say nothing.
+  static __device__ Stage& await_begun(uint32_t n) {
+    while (acquire(shared_memory().announced[n % kProducerTeams]) <= n) __nanosleep(20);
+    return shared_memory().ring[Place(n).stage];
   }
   /// By all lanes, once they have what they want of stage number n.
   static __device__ void release(uint32_t n) {

@@ -40,6 +40,22 @@ bool has_shared_memory() {
          static_cast<int>(sizeof(step_kernel::Shared));
 }
 
+// Of steps of one token. mixed: see kernels.h.
+step_kernel::Kernel kernel_of(step_kernel::Packed packed, int head_dim, bool varied, bool mixed) {
+  switch (packed) {
+    case step_kernel::Packed::int4:
+      return step_kernel::int4_kernel(head_dim, varied, mixed);
+    case step_kernel::Packed::widened:
+      return step_kernel::widened_kernel(head_dim, varied, mixed);
+    case step_kernel::Packed::e4m3:
+      return step_kernel::e4m3_kernel(head_dim, varied, mixed);
+    case step_kernel::Packed::none:
+      break;
+  }
+  return mixed ? step_kernel::mixed_kernel(head_dim, varied)
+               : step_kernel::plain_kernel(head_dim, varied);
+}
+
 }  // namespace
 
 StepKernelTurn::StepKernelTurn(int device) {
@@ -191,23 +207,14 @@ void StepKernel::launch() {
             (!i.attend.appends || i.attend.transform.v_weight != nullptr ||
              step_kernel::are_wide(i.attend.attention.kv.head_dim)));
   });
-  const auto some_weight = [&](const auto& is) {
-    return std::any_of(instructions.begin(), instructions.end(), [&](const auto& i) {
-      return i.kind == Instruction::Kind::multiply && is(i.product.weight_format);
-    });
-  };
-  const bool coded = some_weight(is_coded);
-  const bool int4 = some_weight([](WeightFormat format) { return format == WeightFormat::int4; });
   const step_kernel::Kernel kernel = tokens_ > 1 ? step_kernel::tokens_kernel(varied_)
-                                     : coded ? step_kernel::packed_kernel(head_dim_, varied_, mixed)
-                                     : int4  ? step_kernel::int4_kernel(head_dim_, varied_, mixed)
-                                     : mixed ? step_kernel::mixed_kernel(head_dim_, varied_)
-                                             : step_kernel::plain_kernel(head_dim_, varied_);
+                                                 : kernel_of(packed_, head_dim_, varied_, mixed);
   known_.clear();
   in_place_.clear();
   dealt_ = 0;
   head_dim_ = 0;
   varied_ = false;
+  packed_ = step_kernel::Packed::none;
   held_ = -1;
 
   Rows& rows = rows_[turn_of_rows_];

@@ -187,6 +187,7 @@ class StepKernel {
   int32_t dealt_ = 0;                    ///< the block that gets the next tile
   int32_t head_dim_ = 0;                 ///< the largest; 0: nothing attends
   bool varied_ = false;                  ///< some rule is no LastRule
+  step_kernel::Packed packed_ = step_kernel::Packed::none;  ///< what weights there are
   int32_t held_ = -1;  ///< norm whose row all blocks hold for products; negative: none
   std::vector<Known> known_;
   std::vector<Known> from_outside_;  ///< what is copied to the step's memory before it runs

@@ -185,8 +185,9 @@ class BackendProducts : public BackendTest {
     const DType act = backend.activation_dtype(format);
     std::vector<std::pair<int64_t, int64_t>> shapes = {
         {288, 80}, {64, 32}, {4096, 48}, {11008, 16}};
-    // A GPU's blocks have all inputs of so many outputs, and of fewer a part.
-    if (on_gpu() && is_coded(format)) shapes.emplace_back(1104, 17008);
+    // A GPU's blocks have all inputs of so many outputs, and of fewer a part; and long rows.
+    if (on_gpu()) shapes.emplace_back(1104, 17008);
+    if (on_gpu() && is_coded(format)) shapes.emplace_back(20512, 16);
     for (const auto& shape : shapes) {
       const int64_t inputs = shape.first;
       const int64_t outputs = shape.second;
