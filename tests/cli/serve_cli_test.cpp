@@ -126,13 +126,65 @@ TEST(Serve, StreamsSeveralSamplesWithLogprobs) {
     texts.at(index) += choice.at("text").get<std::string>();
     if (choice.at("logprobs").is_object()) {
       n_tokens.at(index) += choice.at("logprobs").at("tokens").size();
-      EXPECT_LE(choice.at("logprobs").at("top_logprobs").at(0).size(), 2U);
+      EXPECT_LE(choice.at("logprobs").at("top_logprobs").at(0).size(), 3U);  // with the chosen
     }
   }
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(whole.at("choices").at(i).at("text"), texts[i]) << i;
     EXPECT_EQ(whole.at("choices").at(i).at("logprobs").at("tokens").size(), n_tokens[i]) << i;
   }
+}
+
+// What lm-evaluation-harness asks for.
+TEST(Serve, EchoesPromptsWithTheirLogprobs) {
+  const json text =
+      complete(R"("prompt":"Once upon a time","echo":true,"logprobs":1,"max_tokens":1,"seed":4)")
+          .json()
+          .at("choices")
+          .at(0);
+  EXPECT_TRUE(text.at("text").get<std::string>().starts_with("Once upon a time"));
+  const json& of_text = text.at("logprobs");
+  EXPECT_EQ(of_text.at("token_logprobs").at(0), nullptr);
+  EXPECT_EQ(of_text.at("top_logprobs").at(0), nullptr);
+  EXPECT_EQ(of_text.at("tokens").at(2), " upon");
+  EXPECT_EQ(of_text.at("text_offset").at(2), 4);
+  EXPECT_EQ(of_text.at("tokens").size(), 6U);  // <s>, a generated one
+
+  const json ids = server().post("/tokenize", R"({"prompt":"Once upon a time"})").json();
+  const json both = complete(R"("prompt":[[1,5,6],)" + ids.at("tokens").dump() +
+                             R"(],"echo":true,"logprobs":0,"max_tokens":0)")
+                        .json();
+  EXPECT_EQ(both.at("usage").at("prompt_tokens"), 8);
+  EXPECT_EQ(both.at("choices").at(0).at("logprobs").at("tokens").size(), 3U);
+  const json& of_ids = both.at("choices").at(1).at("logprobs");
+  EXPECT_EQ(both.at("choices").at(1).at("text"), " Once upon a time");
+  EXPECT_EQ(of_ids.at("text_offset").at(2), 5);
+  for (size_t i = 1; i < of_ids.at("tokens").size(); ++i) {
+    EXPECT_NEAR(of_ids.at("token_logprobs").at(i).get<double>(),
+                of_text.at("token_logprobs").at(i).get<double>(), 1e-4);
+  }
+  EXPECT_EQ(complete(R"("prompt":[5,6],"echo":true,"max_tokens":0)")
+                .json()
+                .at("choices")
+                .at(0)
+                .at("logprobs"),
+            nullptr);
+}
+
+TEST(Serve, RefusesPromptsThatAreNoTokens) {
+  for (const char* prompt :
+       {"[-1]", "[1.5]", "[1,2,1e30]", "[true]", "[null]", "[[1],[-5]]", "[[1,2],[]]", "[[[1]]]",
+        "[]", "[2147483648]", "[99999999999999999999999]", "[4096]", R"([1,"a"])", R"([[1],{}])"}) {
+    const std::string members = R"("echo":true,"logprobs":1,"prompt":)" + std::string(prompt);
+    EXPECT_TRUE(param_of(complete(members)).starts_with("prompt")) << prompt;
+  }
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","echo":1)")), "echo");
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","echo":true,"stream":true)")), "echo");
+  EXPECT_EQ(param_of(chat(question(R"(,"echo":true)"))), "echo");
+  std::string ids = "1";
+  for (int i = 0; i < 500'000; ++i) ids += ",5";
+  EXPECT_EQ(param_of(complete(R"("logprobs":20,"echo":true,"prompt":[)" + ids + "]")), "logprobs");
+  EXPECT_EQ(param_of(complete(R"("logprobs":1,"echo":true,"prompt":[)" + ids + "]")), "prompt");
 }
 
 TEST(Serve, AnswersResponses) {
