@@ -292,7 +292,19 @@ TEST(Serve, GivesVectorsAndRankings) {
   EXPECT_EQ(base64.size(), (vector.size() * sizeof(float) + 2) / 3 * 4);
   EXPECT_EQ(param_of(embed(R"("input":[])")), "input");
   EXPECT_EQ(param_of(embed(R"("input":[1,2])")), "input[0]");
-  EXPECT_EQ(param_of(embed(R"("input":"x","dimensions":1)")), "dimensions");
+  const std::string first = R"("input":"A dog runs.","dimensions":)";
+  const std::vector<float> part = embed(first + "3").json().at("data").at(0).at("embedding");
+  ASSERT_EQ(part.size(), 3U);
+  const float length = std::hypot(vector[0], vector[1], vector[2]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(part[i], vector[i] / length, 1e-6) << i;
+  const std::string size = std::to_string(vector.size());
+  const std::vector<float> whole = embed(first + size).json().at("data").at(0).at("embedding");
+  EXPECT_EQ(whole, vector);
+  for (const std::string bad : {"0", "-1", "2.5", "1e3", "\"3\"", "[]"}) {
+    EXPECT_EQ(param_of(embed(first + bad)), "dimensions") << bad;
+  }
+  EXPECT_EQ(refusal(embed(first + "99999")),
+            "dimensions: \"dimensions\" is not a whole number from 1 to " + size);
   EXPECT_EQ(param_of(embed(R"("input":"x","encoding_format":"hex")")), "encoding_format");
   EXPECT_EQ(param_of(encoders.post("/v1/embeddings", R"({"model":"demo","input":"x"})")), "model");
   EXPECT_EQ(param_of(encoders.post("/v1/completions", R"({"model":"ranks","prompt":"x"})")),
