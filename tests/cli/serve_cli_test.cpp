@@ -236,6 +236,16 @@ TEST(Serve, CallsAToolWhereThatIsDemanded) {
   EXPECT_EQ(param_of(ask(R"("required")", R"(,"regex":"a")")), "tool_choice");
 }
 
+// By a chat template that knows nothing of them.
+TEST(Serve, TellsTheModelOfCallsAndWhatTheyGave) {
+  const HttpAnswer answer = chat(
+      R"({"max_tokens":4,"tools":[{"type":"function","function":{"name":"add"}}],"messages":[)"
+      R"({"role":"user","content":"2 and 3?"},{"role":"assistant","content":null,"tool_calls":[)"
+      R"({"id":"c","type":"function","function":{"name":"add","arguments":"{\"a\":2}"}}]},)"
+      R"({"role":"tool","tool_call_id":"c","content":"5"}]})");
+  EXPECT_EQ(answer.status, 200) << answer.body;
+}
+
 TEST(Serve, AnswersResponsesByASchema) {
   const auto ask = [](const std::string& format) {
     return server().post(
