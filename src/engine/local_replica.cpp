@@ -506,6 +506,8 @@ void LocalReplica::end(Job& job, FinishReason reason, const Failure& failure) {
 void LocalReplica::publish() {
   const SchedulerCounts& counts = scheduler_.counts();
   const PagePool& pages = model_.runner->pages();
+  size_t n_waiting = static_cast<size_t>(scheduler_.n_waiting());
+  for (const Job* job : to_score_) n_waiting += job->parts.size();
   const std::lock_guard lock(mutex_);
   stats_ = {.steps = counts.steps,
             .prompt_tokens = counts.prompt_tokens,
@@ -516,7 +518,7 @@ void LocalReplica::publish() {
             .preemptions = counts.preemptions,
             .finished = n_finished_,
             .running = scheduler_.n_running(),
-            .waiting = scheduler_.n_waiting() + static_cast<int32_t>(inbox_.submitted.size()),
+            .waiting = static_cast<int32_t>(n_waiting + inbox_.submitted.size()),
             .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
             .device_seconds = counts.device_seconds};
 }

@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostPrompts = 2048;
 constexpr size_t kMostCopiedBytes = 64 << 20;
-constexpr size_t kMostEchoedLogprobs = 8 << 20;
+constexpr size_t kMostEchoedLogprobs = 4 << 20;
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
 
