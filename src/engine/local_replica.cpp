@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "engine/find_chat_template.h"
@@ -316,9 +315,9 @@ void LocalReplica::run() {
   publish();
   for (;;) {
     const Inbox work = begin_work();
-    if (!to_score_.empty()) score_next();
     if (work.stopping || !work.cancelled.empty() || !failed_.empty()) end_early(work.cancelled);
     if (work.stopping) break;
+    if (!to_score_.empty()) score_next();
     if (!scheduler_.idle()) step();
     if (scheduler_.idle()) deliver();
     publish();

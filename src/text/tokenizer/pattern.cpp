@@ -115,8 +115,8 @@ void Pattern::find_all(std::string_view text, TokenizerBudget& budget,
   const size_t most_steps = kMatchLimit + std::min<size_t>(kStepsPerByte * text.size(), 1U << 30);
   size_t n_steps = kFewSteps;
   Passes passes{.budget = budget, .bytes = text.size() / 64};
-  pcre2_set_callout(matcher.context.get(), Passes::count, &passes);
-  const auto match = [&](size_t last_begin) {
+  const auto match = [&](size_t last_begin) {  // `on_match` may use the context meanwhile
+    pcre2_set_callout(matcher.context.get(), Passes::count, &passes);
     pcre2_set_match_limit(matcher.context.get(), static_cast<uint32_t>(n_steps));
     pcre2_set_offset_limit(matcher.context.get(), last_begin);
     return code_->jit ? pcre2_jit_match(code_->pcre2.get(), subject, text.size(), from, 0,
