@@ -356,9 +356,10 @@ void LocalReplica::score_next() {
   Job& job = *to_score_.front();
   if (!can_score(job)) return;
   job.started = Job::Clock::now();
+  const bool goes_on = job.rules.max_tokens != 0;
   try {
     job.prompt_logprobs = score_tokens(model_, job.rules.prompt, job.rules.adapter,
-                                       job.rules.prompt_logprobs, prefix_sharing_);
+                                       job.rules.prompt_logprobs, prefix_sharing_ && goes_on);
   } catch (const std::exception& error) {
     return end(job, FinishReason::cancelled, {.error = error.what(), .is_of_device = true});
   }
