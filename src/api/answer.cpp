@@ -35,6 +35,20 @@ std::string json_quoted(std::string_view text) { return json_text(ordered_json(t
 
 double six_decimals(double number) { return std::round(number * 1e6) / 1e6 + 0.0; }  // no -0
 
+std::string logprob_json(float logprob) {
+  constexpr double kImpossible = -9999;
+  const double number = double{logprob};
+  return json_text(number < kImpossible ? kImpossible : six_decimals(number));
+}
+
+void begin_with_prompt(Result& result, std::string_view text) {
+  const std::vector<PositionLogprobs>& of_prompt = result.prompt_logprobs;
+  for (Output& output : result.outputs) {
+    output.text.insert(0, text);
+    output.logprobs.insert(output.logprobs.begin(), of_prompt.begin(), of_prompt.end());
+  }
+}
+
 ParsedAnswer parse_answer(const Output& output, bool has_tools, bool show_special,
                           const TokensText& text_of) {
   if (has_tools) {

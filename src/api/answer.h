@@ -24,6 +24,14 @@ std::string json_quoted(std::string_view text);
 /// Rounded to six decimals, as log-probabilities and scores are written.
 double six_decimals(double number);
 
+/// A log-probability as JSON has it: null where there is none (NaN), and for that of the impossible
+/// -9999, as OpenAI has it.
+std::string logprob_json(float logprob);
+
+/// Has a request's answers begin with its prompt, of which `text` is the text, and their
+/// log-probabilities with those of the prompt's tokens, if there are any.
+void begin_with_prompt(Result& result, std::string_view text);
+
 /// An answer's text, and the calls of tools in it: where the conversation has tools and the text
 /// has calls, they are not part of its content. `show_special`: as Request has it.
 ParsedAnswer parse_answer(const Output& output, bool has_tools, bool show_special,

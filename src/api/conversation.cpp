@@ -41,10 +41,17 @@ std::string joined_text(const ordered_json& parts, const std::string& name) {
   return text;
 }
 
+bool has_calls(const ordered_json& message) {
+  const ordered_json* calls = find(message, "tool_calls");
+  return calls != nullptr && !calls->empty();
+}
+
 Message read_message(const ordered_json& object, const std::string& name) {
   if (!object.is_object()) fail(name, "is not an object");
   Message message;
   ordered_json more = ordered_json::object();
+  // What an assistant said beside its calls may be null, which templates tell from an empty text.
+  const bool may_be_null = has_calls(object);
   bool has_role = false;
   for (const auto& [key, value] : object.items()) {
     if (key == "role") {
@@ -57,13 +64,16 @@ Message read_message(const ordered_json& object, const std::string& name) {
       message.content = joined_text(value, name + ".content");
     } else if (key == "content" && !value.is_null()) {
       fail(name + ".content", "is not a text");
-    } else {
+    } else if (key != "content" || may_be_null) {
       // Not by name, which would look through all of them: the parser has let none come twice.
       more.get_ref<ordered_json::object_t&>().emplace_back(key, value);
     }
   }
   if (!has_role) fail(name + ".role", "is missing");
-  if (!object.contains("content") && more.empty()) fail(name + ".content", "is missing");
+  const bool has_content = find(object, "content") != nullptr;
+  if (!has_content && (message.role != "assistant" || object.size() == 1)) {
+    fail(name + ".content", "is missing");
+  }
   if (!more.empty()) message.more = more.dump();
   return message;
 }

@@ -1,5 +1,7 @@
 #include "api/openai_answer.h"
 
+#include <algorithm>
+#include <set>
 #include <utility>
 
 #include "api/response_answer.h"
@@ -10,55 +12,92 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of a text of chats: {"token", "logprob", "bytes"}.
-ordered_json token_json(const TokenLogprob& entry, const TokenTexts& texts) {
-  const std::string bytes = texts.bytes_of(entry.token);
-  ordered_json numbers = ordered_json::array();
-  for (const char byte : bytes) numbers.push_back(static_cast<unsigned char>(byte));
-  return {{"token", valid_utf8(bytes)},
-          {"logprob", six_decimals(double{entry.logprob})},
-          {"bytes", std::move(numbers)}};
+// An array of what `write` makes of each position.
+template <class Write>
+std::string list_of(std::span<const PositionLogprobs> positions, const Write& write) {
+  std::string list = "[";
+  for (const PositionLogprobs& position : positions) {
+    if (list.size() > 1) list += ',';
+    list += write(position);
+  }
+  return list + "]";
 }
 
-// The same with the likeliest tokens: an element of "content".
-ordered_json position_json(const PositionLogprobs& position, const TokenTexts& texts) {
-  ordered_json entry = token_json(position.chosen, texts);
-  ordered_json& top = entry["top_logprobs"] = ordered_json::array();
-  for (const TokenLogprob& token : position.top) top.push_back(token_json(token, texts));
-  return entry;
+std::string text_of_token(int32_t token, const TokenTexts& texts) {
+  return valid_utf8(texts.bytes_of(token));
+}
+
+// Members of a text of chats: "token", "logprob", "bytes".
+std::string token_members(const TokenLogprob& entry, const TokenTexts& texts) {
+  const std::string bytes = texts.bytes_of(entry.token);
+  std::string numbers;
+  for (const char byte : bytes) {
+    if (!numbers.empty()) numbers += ',';
+    numbers += std::to_string(static_cast<unsigned char>(byte));
+  }
+  return "\"token\":" + json_quoted(valid_utf8(bytes)) +
+         ",\"logprob\":" + logprob_json(entry.logprob) + ",\"bytes\":[" + numbers + "]";
 }
 
 std::string chat_logprobs(std::span<const PositionLogprobs> positions, const TokenTexts& texts) {
-  std::string list;
-  for (const PositionLogprobs& position : positions) {
-    list += (list.empty() ? "" : ",") + json_text(position_json(position, texts));
-  }
-  return "{\"content\":[" + list + "],\"refusal\":null}";
+  return "{\"content\":" +
+         list_of(positions,
+                 [&](const PositionLogprobs& position) {
+                   std::string top;
+                   for (const TokenLogprob& token : position.top) {
+                     top += (top.empty() ? "{" : ",{") + token_members(token, texts) + "}";
+                   }
+                   return "{" + token_members(position.chosen, texts) + ",\"top_logprobs\":[" +
+                          top + "]}";
+                 }) +
+         ",\"refusal\":null}";
+}
+
+// The likeliest tokens by their texts, and the chosen one; of several with the same text, bytes of
+// characters for example, the likeliest.
+std::string top_of_completion(const PositionLogprobs& position, const TokenTexts& texts) {
+  if (position.top.empty()) return "null";
+  std::string members;
+  std::set<std::string> written;
+  const auto add = [&](const TokenLogprob& entry) {
+    const auto [text, is_new] = written.insert(json_quoted(text_of_token(entry.token, texts)));
+    if (!is_new) return;
+    members += (members.empty() ? "" : ",") + *text + ":" + logprob_json(entry.logprob);
+  };
+  for (const TokenLogprob& token : position.top) add(token);
+  add(position.chosen);
+  return "{" + members + "}";
+}
+
+size_t n_characters(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char byte) { return (byte & 0xC0) != 0x80; }));
 }
 
 // The form of /v1/completions; `offset`: characters of the text before, which it counts on.
+// `drops_space`: the text is without the space that its first token begins with.
 std::string completion_logprobs(std::span<const PositionLogprobs> positions,
-                                const TokenTexts& texts, size_t& offset) {
-  ordered_json tokens = ordered_json::array();
-  ordered_json logprobs = ordered_json::array();
-  ordered_json top = ordered_json::array();
-  ordered_json offsets = ordered_json::array();
-  for (const PositionLogprobs& position : positions) {
-    std::string text = valid_utf8(texts.bytes_of(position.chosen.token));
-    offsets.push_back(offset);
-    for (const char byte : text) offset += (byte & 0xC0) == 0x80 ? 0 : 1;
-    tokens.push_back(std::move(text));
-    logprobs.push_back(six_decimals(double{position.chosen.logprob}));
-    ordered_json likeliest = ordered_json::object();
-    for (const TokenLogprob& token : position.top) {
-      likeliest[valid_utf8(texts.bytes_of(token.token))] = six_decimals(double{token.logprob});
-    }
-    top.push_back(position.top.empty() ? ordered_json() : std::move(likeliest));
-  }
-  return json_text(ordered_json{{"tokens", std::move(tokens)},
-                                {"token_logprobs", std::move(logprobs)},
-                                {"top_logprobs", std::move(top)},
-                                {"text_offset", std::move(offsets)}});
+                                const TokenTexts& texts, bool drops_space, size_t& offset) {
+  const auto offset_before = [&](const PositionLogprobs& position) {
+    const size_t before = offset;
+    const std::string text = text_of_token(position.chosen.token, texts);
+    offset += n_characters(text);
+    if (drops_space && before == 0 && text.starts_with(' ')) --offset;
+    return std::to_string(before);
+  };
+  const auto text_of = [&](const PositionLogprobs& position) {
+    return json_quoted(text_of_token(position.chosen.token, texts));
+  };
+  const auto logprob_of = [](const PositionLogprobs& position) {
+    return logprob_json(position.chosen.logprob);
+  };
+  const auto top_of = [&](const PositionLogprobs& position) {
+    return top_of_completion(position, texts);
+  };
+  return "{\"tokens\":" + list_of(positions, text_of) +
+         ",\"token_logprobs\":" + list_of(positions, logprob_of) +
+         ",\"top_logprobs\":" + list_of(positions, top_of) +
+         ",\"text_offset\":" + list_of(positions, offset_before) + "}";
 }
 
 std::string event(const std::string& data) { return "data: " + data + "\n\n"; }
@@ -136,9 +175,10 @@ class OpenAiWriter final : public AnswerWriter {
  private:
   struct Choice {
     ToolCallFilter filter;
-    size_t n_bytes = 0;     // shown
-    size_t n_logprobs = 0;  // likewise
-    size_t offset = 0;      // characters of tokens whose log-probabilities were told
+    size_t n_bytes = 0;        // shown
+    size_t n_logprobs = 0;     // likewise
+    size_t offset = 0;         // characters of tokens whose log-probabilities were told
+    bool drops_space = false;  // as completion_logprobs() has it
   };
 
   [[nodiscard]] std::string start(std::string_view object) const {
@@ -166,7 +206,7 @@ class OpenAiWriter final : public AnswerWriter {
   std::string logprobs_member(Choice& state, std::span<const PositionLogprobs> logprobs) const {
     if (!head_.logprobs) return "null";
     return chat_ ? chat_logprobs(logprobs, texts_)
-                 : completion_logprobs(logprobs, texts_, state.offset);
+                 : completion_logprobs(logprobs, texts_, state.drops_space, state.offset);
   }
 
   // The next choice.
@@ -174,6 +214,7 @@ class OpenAiWriter final : public AnswerWriter {
     Choice& state = choices_.at(n_written_);
     const size_t index = n_written_++;
     const ParsedAnswer answer = parsed(output);
+    state.drops_space = !answer.content.starts_with(' ');
     std::string text = "{\"index\":" + std::to_string(index);
     if (chat_) {
       ordered_json message = {{"role", "assistant"}, {"content", answer.content}};

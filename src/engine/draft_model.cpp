@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <exception>
-#include <optional>
 #include <string>
 #include <utility>
 
-#include "engine/kv_groups.h"
-#include "engine/load_weights.h"
 #include "engine/ranks.h"
 #include "engine/stopwatch.h"
-#include "model_file/model_file.h"
 #include "support/bit_mask.h"
 #include "support/error.h"
-#include "support/kv_format.h"
 
 namespace faststream {
 namespace {
@@ -29,19 +24,11 @@ int32_t most_texts(const EngineOptions& options) {
   return options.slots > 0 ? std::min(options.slots, kMostSpeculating) : kMostSpeculating;
 }
 
-// A draft that keeps nothing in eight bits is no reason for the model not to.
-std::string kv_beside(const std::string& asked, const std::filesystem::path& draft) {
-  const std::optional<KvFormat> format = kv_format_from_name(asked);
-  if (!format || *format == KvFormat::plain) return asked;
-  const ModelConfig config = read_config(ModelFile::open(draft));
-  return n_layers_of_format(config, {DType::f32, *format}) > 0 ? asked : "";
-}
-
-EngineOptions options_beside(const EngineOptions& options, const std::filesystem::path& draft) {
+EngineOptions options_beside(const EngineOptions& options) {
   return {.device = device_names(options.device).front(),
           .threads = options.threads,
           .slots = 2 * most_texts(options),  // a text's sequence and its fork
-          .kv = kv_beside(options.kv, draft),
+          .kv = options.kv,
           .memory = static_cast<size_t>(static_cast<double>(options.memory) * kMemoryPart),
           .memory_part = options.memory_part * kMemoryPart,
           .speculate = "off",
@@ -51,7 +38,7 @@ EngineOptions options_beside(const EngineOptions& options, const std::filesystem
 }  // namespace
 
 DraftModel::DraftModel(const std::filesystem::path& path, const EngineOptions& options)
-    : model_(path, options_beside(options, path), most_texts(options)) {}
+    : model_(path, options_beside(options), most_texts(options), UntakenKv::is_left_out) {}
 
 DraftModel::~DraftModel() {
   for (auto& [group, sequence] : texts_) model_.runner->release(sequence);

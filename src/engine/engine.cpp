@@ -246,7 +246,17 @@ bool Engine::chat_template_mentions(std::string_view variable) const {
 }
 
 std::vector<float> Engine::score(std::span<const int32_t> tokens) {
-  return impl_->next().score(tokens);
+  if (tokens.size() < 2) return {};
+  const Result result = submit({.prompt = std::vector(tokens.begin(), tokens.end()),
+                                .max_tokens = 0,
+                                .prompt_logprobs = 0})
+                            .get();
+  if (result.prompt_logprobs.empty()) throw Error("the engine ended before it scored the tokens");
+  std::vector<float> scores;
+  for (const PositionLogprobs& position : std::span(result.prompt_logprobs).subspan(1)) {
+    scores.push_back(position.chosen.logprob);
+  }
+  return scores;
 }
 
 std::vector<float> Engine::score(std::string_view text, const std::function<void()>& between) {

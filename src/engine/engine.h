@@ -105,9 +105,9 @@ class Engine {
   [[nodiscard]] bool chat_template_mentions(std::string_view variable) const;
 
   /// The natural logarithm of the probability that the model gives to each token but the first
-  /// after those before it: [tokens - 1]. Waits for a slot; requests wait meanwhile. Throws
-  /// UsageError when the model has an encoder, Error when the tokens are none of its own, or more
-  /// than the context. Not for callbacks.
+  /// after those before it: [tokens - 1]; a request with prompt_logprobs, which it waits for.
+  /// Throws UsageError when the model has an encoder, Error when the tokens are none of its own, or
+  /// more than the context. Not for callbacks.
   [[nodiscard]] std::vector<float> score(std::span<const int32_t> tokens);
   /// The same of a text of any length: of the tokens of each window of the context's length, which
   /// begins with the begin-of-sequence token if the model wants one, one after the other. Minus the

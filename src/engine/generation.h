@@ -43,7 +43,8 @@ struct GenerationRules {
   std::optional<int32_t> last;              ///< likewise
   std::vector<std::vector<int32_t>> never;  ///< likewise
   bool renormalizes = false;                ///< likewise
-  int32_t logprobs = -1;  ///< as Request has it; 0 at least when samples are compared
+  int32_t logprobs = -1;         ///< as Request has it; 0 at least when samples are compared
+  int32_t prompt_logprobs = -1;  ///< as Request has it
   std::shared_ptr<const rules::CompiledRule> rule = {};  ///< of the text; null: any
   bool strip_start = false;  ///< the text does without the whitespace that it begins with
 

@@ -47,6 +47,7 @@ Result Job::take_result() {
   if (logprobs < 0) {
     for (Output& output : result.outputs) output.logprobs.clear();
   }
+  result.prompt_logprobs = std::move(prompt_logprobs);
   result.prompt_tokens = static_cast<int64_t>(rules.asked().size());
   result.cached_tokens = std::max<int64_t>(parts.front()->cached_tokens, 0);
   result.seed = rules.sampling.seed.value_or(0);

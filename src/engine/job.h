@@ -47,7 +47,8 @@ struct Job {
   Callbacks callbacks;
   std::optional<Request> request = {};  ///< as it was, where another replica may have to answer it
   std::vector<std::unique_ptr<Part>> parts;
-  int32_t unfinished = 0;  ///< of parts
+  int32_t unfinished = 0;                              ///< of parts
+  std::vector<PositionLogprobs> prompt_logprobs = {};  ///< as Result has it
   Clock::time_point submitted = Clock::now();
   std::optional<Clock::time_point> started = {};
   std::optional<Clock::time_point> first_token = {};

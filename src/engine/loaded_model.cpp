@@ -58,11 +58,12 @@ std::vector<ModelFile> open_adapters(const std::vector<AdapterOption>& adapters,
 }
 
 KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
-                          const std::string& file) {
+                          const std::string& file, UntakenKv untaken) {
   const std::optional<KvFormat> format = kv_format_from_name(name);
   if (!format) throw UsageError("--kv " + name + ": give int8 or fp8, or leave it out");
   if (*format == KvFormat::plain) return *format;
   if (n_layers_of_format(config, {DType::f32, *format}) > 0) return *format;
+  if (untaken == UntakenKv::is_left_out) return KvFormat::plain;
   throw UsageError("--kv " + name + ": no layer of " + file +
                    " keeps the keys and values of whole texts as it wants them (those of windows, "
                    "latents, sinks and encoders stay in 16 bits); leave it out");
@@ -97,7 +98,7 @@ MemoryPlan plan_memory_of(const std::string& name, const ModelConfig& config,
 }  // namespace
 
 LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions& options,
-                         int32_t max_logits)
+                         int32_t max_logits, UntakenKv untaken_kv)
     : ModelOnDevice(path, options.check_interrupted),
       adapters(open_adapters(options.adapters, config)),
       prompt_tokenizer(make_prompt_tokenizer(file, config, tokenizer, options.check_interrupted)) {
@@ -105,7 +106,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   const ModelFiles files(file, adapters);
   if (!adapters.empty()) config = config_of_files(files);
   answers = find_answer_rules(file, config);
-  const KvFormat kv = choose_kv_format(options.kv, config, file.name());
+  const KvFormat kv = choose_kv_format(options.kv, config, file.name(), untaken_kv);
   EngineOptions wanted = options;
   if (options.slots_for_search && answers) {
     wanted.slots = std::max(wanted.slots, answers->search.beams);

@@ -21,12 +21,19 @@
 
 namespace faststream {
 
+/// What becomes of EngineOptions::kv where no layer of the model takes it.
+enum class UntakenKv {
+  is_refused,
+  is_left_out,  ///< the model has it only as company of another one
+};
+
 /// A model that writes text, ready to run; all that belongs to it, in the order in which it must be
 /// destroyed (last first).
 struct LoadedModel : ModelOnDevice {
   /// max_logits: rows of logits that a step may ask for, at least one for each slot. Throws as
   /// Engine's constructor does.
-  LoadedModel(const std::filesystem::path& path, const EngineOptions& options, int32_t max_logits);
+  LoadedModel(const std::filesystem::path& path, const EngineOptions& options, int32_t max_logits,
+              UntakenKv untaken_kv = UntakenKv::is_refused);
 
   /// What texts have of which nothing else is said, as TextKind has it.
   [[nodiscard]] int32_t default_adapter() const { return adapters.empty() ? 0 : 1; }
@@ -46,10 +53,10 @@ struct LoadedModel : ModelOnDevice {
 std::vector<ModelFile> open_adapters(const std::vector<AdapterOption>& adapters,
                                      const ModelConfig& config);
 
-/// The format that EngineOptions::kv names. Throws UsageError when it is none, or no layer of the
-/// model takes it.
+/// The format that EngineOptions::kv names. Throws UsageError when it is none, or is refused as no
+/// layer of the model takes it.
 KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
-                          const std::string& file);
+                          const std::string& file, UntakenKv untaken = UntakenKv::is_refused);
 
 /// How the texts of a model with an encoder begin and end; nothing where it has none. Throws Error
 /// when the file does not say.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "engine/find_chat_template.h"
@@ -84,7 +83,8 @@ LocalReplica::LocalReplica(const std::filesystem::path& path, const EngineOption
       context_option_(options.context == 0 && options.kv_tokens > 0 ? "--kv-tokens" : "--context"),
       rescue_(std::move(rescue)),
       scheduler_(*model_.runner,
-                 scheduler_limits(model_, one_of(draft_.get(), mtp_.get()), options)) {
+                 scheduler_limits(model_, one_of(draft_.get(), mtp_.get()), options)),
+      prefix_sharing_(options.prefix_sharing) {
   if (draft_) draft_->check_drafts_for(model_);
   try {
     chat_ = find_chat_template(options.chat_template, model_.file);
@@ -235,6 +235,9 @@ std::unique_ptr<Job> LocalReplica::make_job(Request request, bool keeps) const {
         "the prompt is empty, and the model has no begin-of-sequence token to start from; "
         "give some text");
   }
+  if (model_.answers && request.prompt_logprobs >= 0) {
+    throw UsageError("the model answers to its prompts, and continues no text");
+  }
   if (model_.answers) {
     read_as_source(*model_.answers, request, rules);
   } else if (request.source_language || request.target_language) {
@@ -263,6 +266,7 @@ std::unique_ptr<Job> LocalReplica::make_job(Request request, bool keeps) const {
   }
   // Samples are compared by their likelihood.
   rules.logprobs = request.best_of > request.n ? std::max(request.logprobs, 0) : request.logprobs;
+  rules.prompt_logprobs = request.prompt_logprobs;
   std::unique_ptr<Job> job = take_job(request, std::move(rules));
   job->request = std::move(kept);
   return job;
@@ -297,28 +301,6 @@ EngineStats LocalReplica::stats() const {
   return stats_;
 }
 
-std::vector<float> LocalReplica::score(std::span<const int32_t> tokens) {
-  if (model_.answers) {
-    throw UsageError("the model answers to its prompts, and continues no text");
-  }
-  check_fits({.tokens = static_cast<int64_t>(tokens.size()), .is_counted = true});
-  for (const int32_t token : tokens) {
-    if (token >= 0 && token < model_.config.vocab) continue;
-    throw Error("the token " + std::to_string(token) + " is none of the model's tokens, 0 to " +
-                std::to_string(model_.config.vocab - 1));
-  }
-  Scoring scoring{.n_tokens = static_cast<int64_t>(tokens.size()),
-                  .work = std::packaged_task<std::vector<float>()>(
-                      [this, tokens] { return score_tokens(model_, tokens); })};
-  std::future<std::vector<float>> scores = scoring.work.get_future();
-  {
-    const std::lock_guard lock(mutex_);
-    inbox_.scorings.push_back(std::move(scoring));
-  }
-  wake_.notify_one();
-  return scores.get();
-}
-
 void LocalReplica::stop() {
   if (!thread_.joinable()) return;
   {
@@ -333,9 +315,9 @@ void LocalReplica::run() {
   publish();
   for (;;) {
     const Inbox work = begin_work();
-    if (!scorings_.empty()) score_waiting();
     if (work.stopping || !work.cancelled.empty() || !failed_.empty()) end_early(work.cancelled);
     if (work.stopping) break;
+    if (!to_score_.empty()) score_next();
     if (!scheduler_.idle()) step();
     if (scheduler_.idle()) deliver();
     publish();
@@ -345,7 +327,6 @@ void LocalReplica::run() {
     while (!jobs_.empty()) end(*jobs_.begin()->second, FinishReason::cancelled, {});
     begin_work();
   } while (!jobs_.empty());
-  for (Scoring& scoring : scorings_) scoring.work();
 }
 
 // Waits until there is something to do, and takes what came.
@@ -353,12 +334,11 @@ LocalReplica::Inbox LocalReplica::take_inbox() {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] {
     return inbox_.stopping || !inbox_.submitted.empty() || !inbox_.cancelled.empty() ||
-           !inbox_.scorings.empty() || !scorings_.empty() || !failed_.empty() || !scheduler_.idle();
+           !to_score_.empty() || !failed_.empty() || !scheduler_.idle();
   });
   Inbox taken{.stopping = inbox_.stopping};
   taken.submitted.swap(inbox_.submitted);
   taken.cancelled.swap(inbox_.cancelled);
-  taken.scorings.swap(inbox_.scorings);
   return taken;
 }
 
@@ -369,27 +349,37 @@ void LocalReplica::end_steps() {
   deliver();
 }
 
-// Scores what there is room for between two steps: a slot, and pages.
-void LocalReplica::score_waiting() {
+// Scores the prompt of the next job that wants it, between two steps, where there is room; one at a
+// time, so that other jobs go on.
+void LocalReplica::score_next() {
   end_steps();
-  while (!scorings_.empty() && can_score(scorings_.front().n_tokens)) {
-    scorings_.front().work();
-    scorings_.pop_front();
+  Job& job = *to_score_.front();
+  if (!can_score(job)) return;
+  job.started = Job::Clock::now();
+  const bool goes_on = job.rules.max_tokens != 0;
+  try {
+    job.prompt_logprobs = score_tokens(model_, job.rules.prompt, job.rules.adapter,
+                                       job.rules.prompt_logprobs, prefix_sharing_ && goes_on);
+  } catch (const std::exception& error) {
+    return end(job, FinishReason::cancelled, {.error = error.what(), .is_of_device = true});
   }
+  to_score_.pop_front();
+  generate(job);
 }
 
-bool LocalReplica::can_score(int64_t n_tokens) const {
+// Whether there is a slot, and pages.
+bool LocalReplica::can_score(const Job& job) const {
   if (scheduler_.idle()) return true;
   const PagePool& pages = model_.runner->pages();
   return scheduler_.n_running() < model_.info.slots &&
-         pages.n_free() + pages.n_idle() >= pages_for(n_tokens);
+         pages.n_free() + pages.n_idle() >=
+             pages_for(static_cast<int64_t>(job.rules.prompt.size()));
 }
 
 // Takes what came, and begins it.
 LocalReplica::Inbox LocalReplica::begin_work() {
   Inbox work = take_inbox();
   for (auto& job : work.submitted) start(std::move(job));
-  std::ranges::move(work.scorings, std::back_inserter(scorings_));
   return work;
 }
 
@@ -412,6 +402,11 @@ void LocalReplica::end_early(std::span<const RequestId> cancelled) {
 void LocalReplica::start(std::unique_ptr<Job> new_job) {
   Job& job = *new_job;
   jobs_.emplace(job.id, std::move(new_job));
+  if (job.rules.prompt_logprobs < 0) return generate(job);
+  to_score_.push_back(&job);
+}
+
+void LocalReplica::generate(Job& job) {
   if (job.rules.max_tokens == 0) return end(job, FinishReason::length, {});
   // Jobs' numbers are in the order in which the engine got them: one that comes here because
   // another replica failed it does not wait behind all that came later.
@@ -487,9 +482,10 @@ void LocalReplica::end_part(const Part& part) {
 
 // Ends a job, and with `reason` those of its parts that have not ended by themselves.
 void LocalReplica::end(Job& job, FinishReason reason, const Failure& failure) {
+  const bool is_scheduled = std::erase(to_score_, &job) == 0 && job.rules.max_tokens != 0;
   for (const auto& part : job.parts) {
     if (part->group->finished()) continue;
-    if (job.rules.max_tokens != 0) scheduler_.remove(*part);
+    if (is_scheduled) scheduler_.remove(*part);
     part->group->finish(reason);
   }
   const auto holder = jobs_.extract(job.id);
@@ -510,6 +506,8 @@ void LocalReplica::end(Job& job, FinishReason reason, const Failure& failure) {
 void LocalReplica::publish() {
   const SchedulerCounts& counts = scheduler_.counts();
   const PagePool& pages = model_.runner->pages();
+  size_t n_waiting = static_cast<size_t>(scheduler_.n_waiting());
+  for (const Job* job : to_score_) n_waiting += job->parts.size();
   const std::lock_guard lock(mutex_);
   stats_ = {.steps = counts.steps,
             .prompt_tokens = counts.prompt_tokens,
@@ -520,7 +518,7 @@ void LocalReplica::publish() {
             .preemptions = counts.preemptions,
             .finished = n_finished_,
             .running = scheduler_.n_running(),
-            .waiting = scheduler_.n_waiting() + static_cast<int32_t>(inbox_.submitted.size()),
+            .waiting = static_cast<int32_t>(n_waiting + inbox_.submitted.size()),
             .free_tokens = int64_t{pages.n_free() + pages.n_idle()} * kPageTokens,
             .device_seconds = counts.device_seconds};
 }

@@ -10,7 +10,6 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -59,7 +58,6 @@ class LocalReplica final : public Replica {
   [[nodiscard]] std::unique_ptr<Job> take_job(const Request& request, GenerationRules rules) const;
   void submit(std::unique_ptr<Job> job) override;
   void cancel(RequestId request) override;
-  std::vector<float> score(std::span<const int32_t> tokens) override;
 
   [[nodiscard]] int64_t n_unfinished() const override { return n_unfinished_; }
   [[nodiscard]] bool has_failed() const override { return has_failed_; }
@@ -67,14 +65,9 @@ class LocalReplica final : public Replica {
 
  private:
   // What other threads want of this one's.
-  struct Scoring {
-    int64_t n_tokens = 0;
-    std::packaged_task<std::vector<float>()> work;
-  };
   struct Inbox {
     std::vector<std::unique_ptr<Job>> submitted = {};
     std::vector<RequestId> cancelled = {};
-    std::vector<Scoring> scorings = {};
     bool stopping = false;
   };
   // A job that is to be ended.
@@ -117,10 +110,11 @@ class LocalReplica final : public Replica {
   [[nodiscard]] Inbox take_inbox();
   Inbox begin_work();
   void end_steps();
-  void score_waiting();
-  [[nodiscard]] bool can_score(int64_t n_tokens) const;
+  void score_next();
+  [[nodiscard]] bool can_score(const Job& job) const;
   void end_early(std::span<const RequestId> cancelled);
   void start(std::unique_ptr<Job> job);
+  void generate(Job& job);
   void step();
   void deliver();
   static void on_prompt(const Part& part, int64_t n_done);
@@ -139,11 +133,12 @@ class LocalReplica final : public Replica {
   std::string chat_error_;  // why the model's own template is none
   Rescue rescue_;
   Scheduler scheduler_;
+  bool prefix_sharing_;
   std::unordered_map<RequestId, std::unique_ptr<Job>> jobs_;  // in work
   std::vector<Scheduler::Outcome> outcomes_;                  // of the last step, to be delivered
   std::unordered_map<RequestId, Failure> failed_;             // jobs to be ended
   std::unordered_map<RequestId, Replica*> rescued_;           // jobs that others answer
-  std::deque<Scoring> scorings_;                              // that there was no room for yet
+  std::deque<Job*> to_score_;                                 // before they generate
   int64_t n_finished_ = 0;
   std::atomic<int64_t> n_unfinished_ = 0;
   std::atomic<bool> has_failed_ = false;

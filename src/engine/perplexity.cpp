@@ -30,14 +30,46 @@ size_t likeliest(const std::vector<double>& log_probabilities) {
                              log_probabilities.begin());
 }
 
-// The logits [part.size(), vocab] after each token of the part. Texts that an engine remembers make
-// room for it.
-std::vector<float> step(LoadedModel& model, Sequence& sequence, std::span<const int32_t> part) {
+// Processes the next tokens of a text. Texts that an engine remembers make room for them.
+void process(LoadedModel& model, Sequence& sequence, std::span<const int32_t> part) {
   SequenceCaches& caches = model.runner->caches();
   const auto n_tokens = static_cast<int64_t>(part.size());
   (void)caches.make_room(caches.missing(sequence, int64_t{sequence.n_cached} + n_tokens));
   model.runner->step({{{&sequence, part, NewTokens::Logits::all}}});
+}
+
+// The logits [part.size(), vocab] after each token of the part.
+std::vector<float> step(LoadedModel& model, Sequence& sequence, std::span<const int32_t> part) {
+  process(model, sequence, part);
   return model.runner->logits();
+}
+
+// How many of so many tokens a step takes. A single one is not left: its rounding is another.
+size_t piece_tokens(const BatchLimits& limits, size_t n_left) {
+  const auto most = static_cast<size_t>(std::min(limits.max_logits, limits.max_tokens));
+  const size_t n = std::min(most, n_left);
+  return n_left - n == 1 && n > 2 ? n - 1 : n;
+}
+
+// Has each of these tokens chosen from the last step's rows, which tells its probability.
+void choose_tokens(Runner& runner, std::span<const int32_t> tokens, int32_t n_top,
+                   std::vector<PositionLogprobs>& scores) {
+  constexpr float kCertain = 1e30F;  // beside all logits
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  std::vector<LogitEdit> edits;
+  for (const int32_t token : tokens) edits.push_back({.token = token, .bias = kCertain});
+  std::vector<SamplingRow> rules;
+  for (const LogitEdit& edit : edits) {
+    rules.push_back({.n_logprobs = n_top, .edits = {&edit, 1}});
+  }
+  std::vector<SampledToken> chosen;
+  runner.sample(rules, chosen);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_possible = chosen[i].token == tokens[i];
+    PositionLogprobs& score = scores.emplace_back();
+    score.chosen = {tokens[i], is_possible ? chosen[i].logprob : kNever};
+    for (const LogProbability& p : chosen[i].top) score.top.push_back({p.token, p.value});
+  }
 }
 
 struct Statistics {
@@ -137,31 +169,27 @@ class Measurement {
 
 }  // namespace
 
-std::vector<float> score_tokens(LoadedModel& model, std::span<const int32_t> tokens) {
-  std::vector<float> scores;
-  if (tokens.size() < 2) return scores;
-  const auto vocab = static_cast<size_t>(model.config.vocab);
-  const BatchLimits& limits = model.runner->limits().batch;
-  const auto most = static_cast<size_t>(std::min(limits.max_logits, limits.max_tokens));
-  Sequence sequence =
-      model.runner->begin(static_cast<int64_t>(tokens.size()) - 1, model.default_adapter());
-  std::vector<double> log_probabilities;
+std::vector<PositionLogprobs> score_tokens(LoadedModel& model, std::span<const int32_t> tokens,
+                                           int32_t adapter, int32_t n_top, bool keeps) {
+  std::vector<PositionLogprobs> scores;
+  if (tokens.empty()) return scores;
+  constexpr float kNothingBefore = std::numeric_limits<float>::quiet_NaN();
+  scores.push_back({.chosen = {tokens.front(), kNothingBefore}});
+  Runner& runner = *model.runner;
+  Sequence sequence = runner.begin(static_cast<int64_t>(tokens.size()), adapter);
   try {
-    while (scores.size() + 1 < tokens.size()) {
-      const size_t first = scores.size();
-      const auto part = tokens.subspan(first, std::min(most, tokens.size() - 1 - first));
-      const std::vector<float> logits = step(model, sequence, part);
-      for (size_t i = 0; i < part.size(); ++i) {
-        log_softmax(model, std::span(logits).subspan(i * vocab, vocab), log_probabilities);
-        const auto next = static_cast<size_t>(tokens[first + i + 1]);
-        scores.push_back(static_cast<float>(log_probabilities.at(next)));
-      }
+    while (scores.size() < tokens.size()) {
+      const size_t first = scores.size() - 1;
+      const size_t n_tokens = piece_tokens(runner.limits().batch, tokens.size() - scores.size());
+      process(model, sequence, tokens.subspan(first, n_tokens));
+      choose_tokens(runner, tokens.subspan(first + 1, n_tokens), n_top, scores);
     }
+    if (keeps) runner.caches().remember(tokens, sequence);
   } catch (...) {
-    model.runner->release(sequence);
+    runner.release(sequence);
     throw;
   }
-  model.runner->release(sequence);
+  runner.release(sequence);
   return scores;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/loaded_model.h"
+#include "engine/request.h"
 
 namespace faststream {
 
@@ -31,10 +32,12 @@ struct Perplexity {
   std::optional<Divergence> divergence;
 };
 
-/// The natural logarithm of the probability that the model gives to each of the tokens but the
-/// first, of at most info.context, after those before it: [tokens - 1]. Throws Error when a token
-/// is out of range, or the KV cache has no room for them.
-std::vector<float> score_tokens(LoadedModel& model, std::span<const int32_t> tokens);
+/// What the model gives to each of the tokens, of at most info.context, after those before it, and
+/// to the `n_top` likeliest in its place: [tokens], the first's as Result has it. `adapter`: as
+/// TextKind has it. `keeps`: the caches know the text afterwards. Throws Error when a token is out
+/// of range, or the KV cache has no room for them.
+std::vector<PositionLogprobs> score_tokens(LoadedModel& model, std::span<const int32_t> tokens,
+                                           int32_t adapter, int32_t n_top, bool keeps);
 
 /// The tokens of a text in windows of at most `context` tokens, of two at least, each begun by the
 /// begin-of-sequence token if the tokenizer has one. Throws Error when the text or the context is

@@ -62,7 +62,8 @@ void visit_members(SomeOf<GenerationRules> auto& rules, auto visit) {
   for (auto* tokens : {&rules.source, &rules.prompt, &rules.stop_tokens, &rules.end_tokens}) {
     visit(*tokens);
   }
-  for (auto* number : {&rules.adapter, &rules.n_best, &rules.logprobs}) visit(*number);
+  for (auto* number : {&rules.adapter, &rules.n_best, &rules.logprobs, &rules.prompt_logprobs})
+    visit(*number);
   for (auto* number : {&rules.max_tokens, &rules.min_tokens, &rules.context}) visit(*number);
   for (auto* token : {&rules.first, &rules.last}) visit(*token);
   for (auto* is : {&rules.ignore_eos, &rules.renormalizes, &rules.strip_start}) visit(*is);
@@ -88,6 +89,7 @@ void visit_members(SomeOf<Output> auto& output, auto visit) {
 
 void visit_members(SomeOf<Result> auto& result, auto visit) {
   visit(result.outputs);
+  visit(result.prompt_logprobs);
   for (auto* number : {&result.prompt_tokens, &result.cached_tokens}) visit(*number);
   for (auto* time : {&result.queue_seconds, &result.prompt_seconds, &result.generation_seconds}) {
     visit(*time);
@@ -100,8 +102,8 @@ namespace {
 using Bytes = MessageLink::Bytes;
 
 // Of process 0, and of the other.
-enum class Order : int32_t { load, submit, cancel, score, end, dismiss };
-enum class News : int32_t { loaded, refused, progress, delta, finished, scored, ended };
+enum class Order : int32_t { load, submit, cancel, end, dismiss };
+enum class News : int32_t { loaded, refused, progress, delta, finished, ended };
 
 // What a replica is told of its options: all but where it runs, and what is of process 0 alone.
 template <SomeOf<EngineOptions> Options>
@@ -209,21 +211,6 @@ void RemoteReplica::cancel(RequestId request) {
   if (other != nullptr) other->cancel(request);
 }
 
-std::vector<float> RemoteReplica::score(std::span<const int32_t> tokens) {
-  std::future<std::vector<float>> scores;
-  {
-    const std::lock_guard lock(mutex_);
-    const uint64_t number = n_scorings_++;
-    link_.send(MessageWriter()
-                   .put(Order::score)
-                   .put(number)
-                   .put(std::vector<int32_t>(tokens.begin(), tokens.end()))
-                   .bytes());
-    scores = scorings_[number].get_future();
-  }
-  return scores.get();
-}
-
 void RemoteReplica::stop() {
   if (!thread_.joinable()) return;
   {
@@ -246,9 +233,6 @@ void RemoteReplica::run() {
   // Nothing more is heard: of a process that has ended, what it had and what still comes.
   std::unique_lock lock(mutex_);
   while (true) {
-    for (auto& [number, scores] : std::exchange(scorings_, {})) {
-      scores.set_exception(std::make_exception_ptr(Error(why)));
-    }
     while (!work_.empty()) {
       const RequestId id = work_.begin()->first;
       lock.unlock();
@@ -256,7 +240,7 @@ void RemoteReplica::run() {
       lock.lock();
     }
     if (stopping_) return;
-    wake_.wait(lock, [this] { return stopping_ || !work_.empty() || !scorings_.empty(); });
+    wake_.wait(lock, [this] { return stopping_ || !work_.empty(); });
   }
 }
 
@@ -272,9 +256,6 @@ bool RemoteReplica::hear() {
       break;
     case News::finished:
       hear_end(message);
-      break;
-    case News::scored:
-      hear_scores(message);
       break;
     case News::loaded:
     case News::refused:
@@ -342,20 +323,6 @@ void RemoteReplica::hear_end(MessageReader& message) {
   end(std::move(work), std::move(result), error);
 }
 
-void RemoteReplica::hear_scores(MessageReader& message) {
-  const auto number = message.take<uint64_t>();
-  std::promise<std::vector<float>> scores;
-  {
-    const std::lock_guard lock(mutex_);
-    scores = std::move(scorings_.extract(number).mapped());
-  }
-  if (message.take<bool>()) {
-    scores.set_value(message.take<std::vector<float>>());
-  } else {
-    scores.set_exception(take_failure(message, ""));
-  }
-}
-
 // Ends a job that the other process has failed, unless another replica answers it.
 void RemoteReplica::fail(RequestId id, const std::string& why) {
   Work work;
@@ -415,9 +382,6 @@ class Servant {
           break;
         case Order::cancel:
           replica_.cancel(order.take<RequestId>());
-          break;
-        case Order::score:
-          score(order);
           break;
         case Order::end:
           replica_.stop();
@@ -487,18 +451,6 @@ class Servant {
     } catch (const Error&) {
       static_cast<void>(0);  // serve() hears of it, too
     }
-  }
-
-  void score(MessageReader& order) {
-    MessageWriter news;
-    news.put(News::scored).put(order.take<uint64_t>());
-    try {
-      const std::vector<float> scores = replica_.score(order.take<std::vector<int32_t>>());
-      news.put(true).put(scores);
-    } catch (const std::exception& error) {
-      put_failure(news.put(false), error);
-    }
-    link_.send(news.bytes());
   }
 
   MessageLink& link_;

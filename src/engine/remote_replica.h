@@ -6,11 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -39,7 +37,6 @@ class RemoteReplica final : public Replica {
 
   void submit(std::unique_ptr<Job> job) override;
   void cancel(RequestId request) override;
-  std::vector<float> score(std::span<const int32_t> tokens) override;
 
   [[nodiscard]] int64_t n_unfinished() const override { return n_unfinished_; }
   [[nodiscard]] bool has_failed() const override { return has_failed_; }
@@ -64,7 +61,6 @@ class RemoteReplica final : public Replica {
   void hear_progress(MessageReader& message);
   void hear_delta(MessageReader& message);
   void hear_end(MessageReader& message);
-  void hear_scores(MessageReader& message);
   Work* find(RequestId id);
   void tell(Work& work, const std::function<void(const Callbacks&)>& call);
   void fail(RequestId id, const std::string& why);
@@ -81,8 +77,6 @@ class RemoteReplica final : public Replica {
   // Guarded by it:
   std::unordered_map<RequestId, Work> work_;
   std::unordered_map<RequestId, Moved> moved_;
-  std::unordered_map<uint64_t, std::promise<std::vector<float>>> scorings_;
-  uint64_t n_scorings_ = 0;
   EngineStats stats_;
   bool stopping_ = false;
 

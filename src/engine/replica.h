@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
-#include <vector>
 
 #include "engine/engine.h"
 #include "engine/job.h"
@@ -30,8 +28,6 @@ class Replica {
 
   virtual void submit(std::unique_ptr<Job> job) = 0;
   virtual void cancel(RequestId request) = 0;
-  /// See Engine.
-  virtual std::vector<float> score(std::span<const int32_t> tokens) = 0;
 
   /// Sequences of jobs that have not ended.
   [[nodiscard]] virtual int64_t n_unfinished() const = 0;

@@ -3,6 +3,7 @@
 #include <span>
 #include <string>
 
+#include "backend/backend.h"
 #include "engine/request_settings.h"
 #include "support/error.h"
 
@@ -33,6 +34,9 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 void validate(const Request& request, int64_t vocab, int64_t prompt_vocab) {
   for (const RequestSetting& setting : request_settings()) setting.check(request);
+  if (request.prompt_logprobs < -1 || request.prompt_logprobs > kMaxLogprobs) {
+    throw UsageError("prompt_logprobs is not -1, 0 or up to " + std::to_string(kMaxLogprobs));
+  }
   validate(request.sampling.logit_bias, vocab);
   validate(request.search);
   if (request.search.beams == 1 && request.best_of != 0 && request.best_of < request.n) {

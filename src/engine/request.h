@@ -66,7 +66,10 @@ struct Request {
   int32_t n = 1;        ///< samples to return, at most 128; of a beam search: of its texts the best
   int32_t best_of = 0;  ///< samples to draw, of which the n likeliest are returned; 0: n
   int32_t logprobs = -1;  ///< -1: none; 0: of the chosen tokens; up to 20: also of the likeliest
-  int32_t priority = 0;   ///< larger goes first; among equals, first come, first served
+  /// The same of the prompt's tokens, which the model is then asked for in steps of their own,
+  /// beside no other request's. Not with a model that has an encoder.
+  int32_t prompt_logprobs = -1;
+  int32_t priority = 0;  ///< larger goes first; among equals, first come, first served
 };
 
 /// Throws UsageError when a member is out of range. vocab: the model's; prompt_vocab: of prompts.
@@ -88,8 +91,7 @@ struct TokenLogprob {
   float logprob = 0;  ///< natural logarithm
 };
 
-/// One generated token's log-probabilities, as the model gave them before penalties and
-/// temperature.
+/// One token's log-probabilities, as the model gave them before penalties and temperature.
 struct PositionLogprobs {
   TokenLogprob chosen;
   std::vector<TokenLogprob> top = {};  ///< the likeliest tokens, descending
@@ -113,7 +115,10 @@ struct Result {
   /// may have found fewer.
   std::vector<Output> outputs;
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;      ///< of the prompt, found in the KV cache by the first sample
+  int64_t cached_tokens = 0;  ///< of the prompt, found in the KV cache by the first sample
+  /// One a token of the prompt, if Request::prompt_logprobs >= 0. Before the first there is nothing
+  /// that it could follow: its own is NaN.
+  std::vector<PositionLogprobs> prompt_logprobs = {};
   uint64_t seed = 0;              ///< as given or drawn
   double queue_seconds = 0;       ///< from submit() to the first step
   double prompt_seconds = 0;      ///< from submit() to the first token

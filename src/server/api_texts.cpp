@@ -102,6 +102,18 @@ int64_t tokens_of(const std::vector<TextVector>& vectors) {
   return n_tokens;
 }
 
+// The first elements of a vector, made of length 1 again: what is left of one that a model was
+// trained to give in parts (Matryoshka, arXiv:2205.13147). Whole vectors stay as they are.
+std::vector<float> shortened(std::vector<float> values, size_t n) {
+  if (n >= values.size()) return values;
+  values.resize(n);
+  double squares = 0;
+  for (const float value : values) squares += double{value} * value;
+  const double length = std::max(std::sqrt(squares), 1e-12);
+  for (float& value : values) value = static_cast<float>(value / length);
+  return values;
+}
+
 // The list of numbers, or their bytes in base64.
 std::string vector_json(const std::vector<float>& values, bool as_base64) {
   if (as_base64) {
@@ -174,15 +186,12 @@ void Api::embeddings(const Shared& exchange, const HttpRequest& request) {
   if (format != "float" && format != "base64") {
     options.member("encoding_format").fail("is not float or base64");
   }
+  auto n_elements = static_cast<size_t>(info.vector_size);
   if (const auto dimensions = options.find("dimensions")) {
-    const auto wanted = dimensions->as<int64_t>(1, std::numeric_limits<int32_t>::max());
-    if (wanted != info.vector_size) {
-      dimensions->fail("is not " + std::to_string(info.vector_size) +
-                       ", which the model's vectors have; leave it out");
-    }
+    n_elements = static_cast<size_t>(dimensions->as<int64_t>(1, info.vector_size));
   }
   std::vector<std::string> texts = read_texts(options.member("input"), "a text or a list of texts");
-  const auto answer = [name = model.name,
+  const auto answer = [name = model.name, n_elements,
                        as_base64 = format == "base64"](const std::vector<TextVector>& vectors) {
     std::string body = "{\"object\":\"list\",\"data\":[";
     for (size_t i = 0; i < vectors.size(); ++i) {
@@ -193,7 +202,8 @@ void Api::embeddings(const Shared& exchange, const HttpRequest& request) {
              .param = "input[" + std::to_string(i) + "]"});
       }
       body += (i == 0 ? "" : ",") + std::string("{\"object\":\"embedding\",\"index\":") +
-              std::to_string(i) + ",\"embedding\":" + vector_json(vectors[i].values, as_base64) +
+              std::to_string(i) +
+              ",\"embedding\":" + vector_json(shortened(vectors[i].values, n_elements), as_base64) +
               "}";
     }
     const std::string n_tokens = std::to_string(tokens_of(vectors));

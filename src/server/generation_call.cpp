@@ -12,6 +12,12 @@ int64_t sequences_of(const Request& request) {
   return request.search.beams > 1 ? request.search.beams : std::max(request.n, request.best_of);
 }
 
+// What an answer repeats of a prompt that is no conversation.
+std::string text_of(const Prompt& prompt, const Engine& engine) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return *text;
+  return engine.detokenize(std::get<std::vector<int32_t>>(prompt));
+}
+
 }  // namespace
 
 GenerationCall::GenerationCall(std::shared_ptr<Exchange> exchange, GenerationTask task,
@@ -30,6 +36,9 @@ GenerationCall::GenerationCall(std::shared_ptr<Exchange> exchange, GenerationTas
       task_.head,
       {.text_of = [&engine](std::span<const int32_t> tokens) { return engine.detokenize(tokens); },
        .bytes_of = [&engine](int32_t token) { return engine.token_bytes(token); }});
+  for (const Request& request : task_.requests) {
+    if (task_.echo) echoes_.push_back(text_of(request.prompt, engine));
+  }
 }
 
 void GenerationCall::submit() {
@@ -183,6 +192,7 @@ void GenerationCall::on_result(Connection& connection, size_t request, Result re
     cancel();
     return fail(connection, timeout_error(true));
   }
+  if (task_.echo) api::begin_with_prompt(result, echoes_[request]);
   if (task_.stream) {
     begin(connection);
     for (size_t i = 0; i < result.outputs.size(); ++i) {

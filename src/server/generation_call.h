@@ -53,7 +53,8 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
   size_t n_each_;  // choices of a request
   std::unique_ptr<api::AnswerWriter> writer_;
 
-  std::vector<size_t> n_logprobs_;  // passed on, by choice; the engine's thread
+  std::vector<std::string> echoes_;  // of requests, where answers begin with their prompts
+  std::vector<size_t> n_logprobs_;   // passed on, by choice; the engine's thread
 
   // The connection's thread:
   std::vector<RequestId> ids_;

@@ -23,6 +23,7 @@ using nlohmann::ordered_json;
 
 constexpr size_t kMostPrompts = 2048;
 constexpr size_t kMostCopiedBytes = 64 << 20;
+constexpr size_t kMostEchoedLogprobs = 4 << 20;
 constexpr std::array<std::string_view, 7> kRoles = {"system", "developer", "user",   "assistant",
                                                     "tool",   "function",  "ipython"};
 
@@ -39,6 +40,14 @@ std::vector<json> take_prompts(json& options) {
   std::vector<json> prompts = std::move(prompt->get_ref<json::array_t&>());
   *prompt = prompts.front();
   return prompts;
+}
+
+// Whether a body of /v1/completions wants its prompts in the answers.
+bool take_echo(json& options) {
+  if (!options.contains("echo")) return false;
+  const bool echo = JsonView(options, "").get<bool>("echo", false);
+  options.erase("echo");
+  return echo;
 }
 
 Prompt read_prompt(const json& value, size_t index) {
@@ -105,12 +114,28 @@ void check_copies(const Request& request, size_t n_prompts) {
       "requests");
 }
 
-void check_streamable(const Request& request) {
+void check_streamable(const Request& request, bool echo) {
+  if (echo) throw Error("\"echo\" does not go with \"stream\": true; leave one out");
   if (request.best_of > request.n) {
     throw Error(
         "\"best_of\" above n does not go with \"stream\": which samples are returned is "
         "known at the end");
   }
+}
+
+// Those of generated tokens take time to make; those of prompts come by the thousand at once.
+void check_echoed_logprobs(const std::vector<Request>& requests) {
+  size_t n_tokens = 0;
+  for (const Request& request : requests) {
+    const auto* text = std::get_if<std::string>(&request.prompt);
+    n_tokens += text != nullptr ? text->size() / 2  // of a token two bytes, or more
+                                : std::get<std::vector<int32_t>>(request.prompt).size();
+  }
+  const auto n_each = static_cast<size_t>(requests.front().prompt_logprobs + 1) *
+                      static_cast<size_t>(requests.front().n);
+  if (n_tokens * n_each <= kMostEchoedLogprobs) return;
+  throw Error(
+      "\"logprobs\" of so long prompts are too many for one answer; send them in several requests");
 }
 
 // What the routes call the prompt.
@@ -167,13 +192,16 @@ GenerationTask read_generation_task(std::string_view body, AnswerForm form,
   read_stream_options(options, task);
   const std::vector<json> prompts = take_prompts(object.options());
 
+  if (form == AnswerForm::completion) task.echo = take_echo(object.options());
+
   api::ParsedRequest parsed{.request = task.model->defaults};
   parsed.request.adapter = task.model->adapter_of(asked);
   api::read_openai_request(options, object.object(), parsed);
   Request& request = parsed.request;
   check_roles(request);
   check_tools(object.object());
-  if (task.stream) check_streamable(request);
+  if (task.stream) check_streamable(request, task.echo);
+  if (task.echo) request.prompt_logprobs = request.logprobs;
   if (form == AnswerForm::response && request.n != 1) {
     throw Error("\"n\" is not supported; leave it out");
   }
@@ -192,6 +220,7 @@ GenerationTask read_generation_task(std::string_view body, AnswerForm form,
       task.requests.push_back(request);
     }
   }
+  if (task.echo) check_echoed_logprobs(task.requests);
   task.head.n_choices = task.requests.size() * static_cast<size_t>(task.requests.front().n);
   return task;
 }

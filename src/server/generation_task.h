@@ -37,6 +37,7 @@ struct GenerationTask {
   std::vector<Request> requests;  ///< one a prompt, each with the same n
   api::AnswerHead head;           ///< all but its id
   bool stream = false;
+  bool echo = false;  ///< answers begin with their prompts
 };
 
 /// Throws RequestError when the model has no chat template.

@@ -13,6 +13,7 @@
 #include "support/utf8.h"
 #include "text/builtin_chat_templates.h"
 #include "text/chat_variables.h"
+#include "text/generic_tools.h"
 
 namespace faststream {
 namespace {
@@ -247,6 +248,8 @@ Text ChatTemplate::render(const ChatPrompt& prompt, TextArguments arguments,
 }
 
 ChatText ChatTemplate::write(const ChatPrompt& prompt, const jinja::LocalTime& now) const {
+  const bool knows_tools = mentions("tools") || mentions("tool_calls");
+  if (!knows_tools && speaks_of_tools(prompt)) return write(with_tools_as_text(prompt), now);
   ChatText written;
   written.leaves_bos_ = is_builtin_ && !default_.mentions("bos_token");
   written.text_ = render(prompt, !prompt.continue_final_message, now);

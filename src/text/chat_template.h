@@ -70,9 +70,10 @@ class ChatTemplate {
   /// Names of the built-in ones.
   static std::vector<std::string> names();
 
-  /// Renders as Transformers' apply_chat_template does. Throws Error, which names the template,
-  /// where that fails or refuses the conversation; UsageError for JSON in `prompt` that is none,
-  /// and for a variable of its own that the program sets.
+  /// Renders as Transformers' apply_chat_template does, but for tools that the template knows
+  /// nothing of: it is given them as text (text/generic_tools.h). Throws Error, which names the
+  /// template, where that fails or refuses the conversation; UsageError for JSON in `prompt` that
+  /// is none, and for a variable of its own that the program sets.
   [[nodiscard]] ChatText write(const ChatPrompt& prompt,
                                const jinja::LocalTime& now = jinja::local_time_now()) const;
 

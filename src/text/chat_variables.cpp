@@ -33,10 +33,12 @@ ordered_json parse_object(const std::string& text, const std::string& what) {
   return object;
 }
 
-Value parse_list(const std::string& text, const std::string& what) {
-  const ordered_json list = parse(text, what);
+// None for no text.
+ordered_json parse_list(const std::string& text, const std::string& what) {
+  if (text.empty()) return nullptr;
+  ordered_json list = parse(text, what);
   if (!list.is_array()) throw UsageError(what + " are not a JSON list; give one");
-  return jinja::from_json(list, jinja::kFromUser);
+  return list;
 }
 
 // Templates put some roles into the spelling of special tokens, '<|' + message.role + '|>', so
@@ -98,16 +100,12 @@ void for_each_text_arguments(ordered_json& members, Use&& use) {
   }
 }
 
-ordered_json further_members(const Message& message, size_t index) {
-  if (message.more.empty()) return ordered_json::object();
-  return parse_object(message.more, "the members of message " + std::to_string(index + 1));
-}
-
-Dict message_value(const Message& message, size_t index, TextArguments arguments) {
+Dict message_value(const ChatPrompt& prompt, size_t index, TextArguments arguments) {
+  const Message& message = prompt.messages[index];
   Dict value;
   const Origin content_origin =
       message.tokens.empty() ? jinja::kFromUser : kFirstAnswer + static_cast<Origin>(index);
-  ordered_json more = further_members(message, index);
+  ordered_json more = further_members(prompt, index);
   if (arguments == TextArguments::become_objects) {
     for_each_text_arguments(
         more, [](ordered_json& text, ordered_json object) { text = std::move(object); });
@@ -134,6 +132,16 @@ Dict message_value(const Message& message, size_t index, TextArguments arguments
 
 }  // namespace
 
+ordered_json further_members(const ChatPrompt& prompt, size_t i) {
+  const std::string& more = prompt.messages[i].more;
+  if (more.empty()) return ordered_json::object();
+  return parse_object(more, "the members of message " + std::to_string(i + 1));
+}
+
+ordered_json list_of_tools(const ChatPrompt& prompt) {
+  return parse_list(prompt.tools, "the tools");
+}
+
 bool is_own_variable(std::string_view name) {
   constexpr std::array<std::string_view, 4> kOwn = {"messages", "tools", "documents",
                                                     "add_generation_prompt"};
@@ -143,7 +151,7 @@ bool is_own_variable(std::string_view name) {
 std::vector<std::string> text_arguments(const ChatPrompt& prompt) {
   std::vector<std::string> texts;
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    ordered_json more = further_members(prompt.messages[i], i);
+    ordered_json more = further_members(prompt, i);
     for_each_text_arguments(more, [&](const ordered_json& text, const ordered_json& /*object*/) {
       texts.push_back(text.get<std::string>());
     });
@@ -155,7 +163,7 @@ Dict chat_variables(const ChatPrompt& prompt, TextArguments arguments) {
   if (prompt.messages.empty()) throw UsageError("the conversation has no messages");
   std::vector<Value> messages;
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    Dict message = message_value(prompt.messages[i], i, arguments);
+    Dict message = message_value(prompt, i, arguments);
     if (prompt.continue_final_message && i + 1 == prompt.messages.size()) {
       message.set(text_key("content"), marked(message.find("content")));
     }
@@ -173,10 +181,9 @@ Dict chat_variables(const ChatPrompt& prompt, TextArguments arguments) {
     }
   }
   variables.set(text_key("messages"), Value(jinja::List(std::move(messages))));
-  variables.set(text_key("tools"),
-                prompt.tools.empty() ? Value() : parse_list(prompt.tools, "the tools"));
+  variables.set(text_key("tools"), jinja::from_json(list_of_tools(prompt), jinja::kFromUser));
   variables.set(text_key("documents"),
-                prompt.documents.empty() ? Value() : parse_list(prompt.documents, "the documents"));
+                jinja::from_json(parse_list(prompt.documents, "the documents"), jinja::kFromUser));
   return variables;
 }
 

@@ -1,6 +1,7 @@
 // What chat templates are given.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,6 +19,11 @@ constexpr jinja::Origin kEosToken = 4;
 constexpr jinja::Origin kFirstAnswer = 5;  ///< message i's content, if it has tokens: this plus i
 
 constexpr std::string_view kMarkText = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// Message i's further members, an object, and the tools, a list. They throw UsageError for JSON
+/// that is none.
+nlohmann::ordered_json further_members(const ChatPrompt& prompt, size_t i);
+nlohmann::ordered_json list_of_tools(const ChatPrompt& prompt);
 
 /// Whether the program sets the template's variable of that name, so that nobody else can.
 bool is_own_variable(std::string_view name);

@@ -350,10 +350,10 @@ TEST(ChatOnce, NamesTheTemplateAndTheFileOfAConversationThatIsRefused) {
   std::ofstream(jinja) << "{{ raise_exception('No.') }}";
   const ProgramResult result =
       run_program(chat_args({"--messages", "-", "--chat-template", jinja}),
-                  R"({"messages": [{"role": "user", "content": "x"}], "tools": [{"a": 1}]})");
+                  R"({"messages": [{"role": "user", "content": "x"}], "documents": [{"a": 1}]})");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_EQ(result.err,
-            "the chat template does not look at tools: the model will not see them\n"
+            "the chat template does not look at documents: the model will not see them\n"
             "faststream-run: --messages -: " +
                 jinja + " refuses the conversation: No.\n");
 }

@@ -126,13 +126,65 @@ TEST(Serve, StreamsSeveralSamplesWithLogprobs) {
     texts.at(index) += choice.at("text").get<std::string>();
     if (choice.at("logprobs").is_object()) {
       n_tokens.at(index) += choice.at("logprobs").at("tokens").size();
-      EXPECT_LE(choice.at("logprobs").at("top_logprobs").at(0).size(), 2U);
+      EXPECT_LE(choice.at("logprobs").at("top_logprobs").at(0).size(), 3U);  // with the chosen
     }
   }
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(whole.at("choices").at(i).at("text"), texts[i]) << i;
     EXPECT_EQ(whole.at("choices").at(i).at("logprobs").at("tokens").size(), n_tokens[i]) << i;
   }
+}
+
+// What lm-evaluation-harness asks for.
+TEST(Serve, EchoesPromptsWithTheirLogprobs) {
+  const json text =
+      complete(R"("prompt":"Once upon a time","echo":true,"logprobs":1,"max_tokens":1,"seed":4)")
+          .json()
+          .at("choices")
+          .at(0);
+  EXPECT_TRUE(text.at("text").get<std::string>().starts_with("Once upon a time"));
+  const json& of_text = text.at("logprobs");
+  EXPECT_EQ(of_text.at("token_logprobs").at(0), nullptr);
+  EXPECT_EQ(of_text.at("top_logprobs").at(0), nullptr);
+  EXPECT_EQ(of_text.at("tokens").at(2), " upon");
+  EXPECT_EQ(of_text.at("text_offset").at(2), 4);
+  EXPECT_EQ(of_text.at("tokens").size(), 6U);  // <s>, a generated one
+
+  const json ids = server().post("/tokenize", R"({"prompt":"Once upon a time"})").json();
+  const json both = complete(R"("prompt":[[1,5,6],)" + ids.at("tokens").dump() +
+                             R"(],"echo":true,"logprobs":0,"max_tokens":0)")
+                        .json();
+  EXPECT_EQ(both.at("usage").at("prompt_tokens"), 8);
+  EXPECT_EQ(both.at("choices").at(0).at("logprobs").at("tokens").size(), 3U);
+  const json& of_ids = both.at("choices").at(1).at("logprobs");
+  EXPECT_EQ(both.at("choices").at(1).at("text"), " Once upon a time");
+  EXPECT_EQ(of_ids.at("text_offset").at(2), 5);
+  for (size_t i = 1; i < of_ids.at("tokens").size(); ++i) {
+    EXPECT_NEAR(of_ids.at("token_logprobs").at(i).get<double>(),
+                of_text.at("token_logprobs").at(i).get<double>(), 1e-4);
+  }
+  EXPECT_EQ(complete(R"("prompt":[5,6],"echo":true,"max_tokens":0)")
+                .json()
+                .at("choices")
+                .at(0)
+                .at("logprobs"),
+            nullptr);
+}
+
+TEST(Serve, RefusesPromptsThatAreNoTokens) {
+  for (const char* prompt :
+       {"[-1]", "[1.5]", "[1,2,1e30]", "[true]", "[null]", "[[1],[-5]]", "[[1,2],[]]", "[[[1]]]",
+        "[]", "[2147483648]", "[99999999999999999999999]", "[4096]", R"([1,"a"])", R"([[1],{}])"}) {
+    const std::string members = R"("echo":true,"logprobs":1,"prompt":)" + std::string(prompt);
+    EXPECT_TRUE(param_of(complete(members)).starts_with("prompt")) << prompt;
+  }
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","echo":1)")), "echo");
+  EXPECT_EQ(param_of(complete(R"("prompt":"x","echo":true,"stream":true)")), "echo");
+  EXPECT_EQ(param_of(chat(question(R"(,"echo":true)"))), "echo");
+  std::string ids = "1";
+  for (int i = 0; i < 500'000; ++i) ids += ",5";
+  EXPECT_EQ(param_of(complete(R"("logprobs":20,"echo":true,"prompt":[)" + ids + "]")), "logprobs");
+  EXPECT_EQ(param_of(complete(R"("logprobs":1,"echo":true,"prompt":[)" + ids + "]")), "prompt");
 }
 
 TEST(Serve, AnswersResponses) {
@@ -182,6 +234,16 @@ TEST(Serve, CallsAToolWhereThatIsDemanded) {
   EXPECT_EQ(param_of(ask(R"({"type":"function","function":{"name":"fly"}})")), "tool_choice");
   EXPECT_EQ(param_of(ask("7")), "tool_choice");
   EXPECT_EQ(param_of(ask(R"("required")", R"(,"regex":"a")")), "tool_choice");
+}
+
+// By a chat template that knows nothing of them.
+TEST(Serve, TellsTheModelOfCallsAndWhatTheyGave) {
+  const HttpAnswer answer = chat(
+      R"({"max_tokens":4,"tools":[{"type":"function","function":{"name":"add"}}],"messages":[)"
+      R"({"role":"user","content":"2 and 3?"},{"role":"assistant","content":null,"tool_calls":[)"
+      R"({"id":"c","type":"function","function":{"name":"add","arguments":"{\"a\":2}"}}]},)"
+      R"({"role":"tool","tool_call_id":"c","content":"5"}]})");
+  EXPECT_EQ(answer.status, 200) << answer.body;
 }
 
 TEST(Serve, AnswersResponsesByASchema) {
@@ -240,7 +302,19 @@ TEST(Serve, GivesVectorsAndRankings) {
   EXPECT_EQ(base64.size(), (vector.size() * sizeof(float) + 2) / 3 * 4);
   EXPECT_EQ(param_of(embed(R"("input":[])")), "input");
   EXPECT_EQ(param_of(embed(R"("input":[1,2])")), "input[0]");
-  EXPECT_EQ(param_of(embed(R"("input":"x","dimensions":1)")), "dimensions");
+  const std::string first = R"("input":"A dog runs.","dimensions":)";
+  const std::vector<float> part = embed(first + "3").json().at("data").at(0).at("embedding");
+  ASSERT_EQ(part.size(), 3U);
+  const float length = std::hypot(vector[0], vector[1], vector[2]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(part[i], vector[i] / length, 1e-6) << i;
+  const std::string size = std::to_string(vector.size());
+  const std::vector<float> whole = embed(first + size).json().at("data").at(0).at("embedding");
+  EXPECT_EQ(whole, vector);
+  for (const std::string bad : {"0", "-1", "2.5", "1e3", "\"3\"", "[]"}) {
+    EXPECT_EQ(param_of(embed(first + bad)), "dimensions") << bad;
+  }
+  EXPECT_EQ(refusal(embed(first + "99999")),
+            "dimensions: \"dimensions\" is not a whole number from 1 to " + size);
   EXPECT_EQ(param_of(embed(R"("input":"x","encoding_format":"hex")")), "encoding_format");
   EXPECT_EQ(param_of(encoders.post("/v1/embeddings", R"({"model":"demo","input":"x"})")), "model");
   EXPECT_EQ(param_of(encoders.post("/v1/completions", R"({"model":"ranks","prompt":"x"})")),

@@ -341,14 +341,11 @@ bool BatchRun::feed_line(const LineReader::Line& line, uint64_t bytes) {
 void BatchRun::warn_of_unused(const Request& request) {
   const auto* conversation = std::get_if<ChatPrompt>(&request.prompt);
   if (conversation == nullptr || warned_ || !engine_.can_chat()) return;
-  const auto check = [&](const std::string& list, const std::string& name) {
-    if (list.empty() || warned_ || engine_.chat_template_mentions(name)) return;
-    print_notice("the chat template does not look at " + name +
-                 ", which some lines have: the model will not see them\n");
-    warned_ = true;
-  };
-  check(conversation->tools, "tools");
-  check(conversation->documents, "documents");
+  if (conversation->documents.empty() || engine_.chat_template_mentions("documents")) return;
+  print_notice(
+      "the chat template does not look at documents, which some lines have: the model will not see "
+      "them\n");
+  warned_ = true;
 }
 
 // Each thing once a run.

@@ -92,12 +92,8 @@ std::string written_text(const ChatTemplate& chat_template, const ChatPrompt& pr
 }
 
 void warn_of_unused(const ChatTemplate& chat_template, const ChatPrompt& prompt) {
-  const auto check = [&](const std::string& list, const std::string& name) {
-    if (list.empty() || chat_template.mentions(name)) return;
-    print_notice("the chat template does not look at " + name + ": the model will not see them\n");
-  };
-  check(prompt.tools, "tools");
-  check(prompt.documents, "documents");
+  if (prompt.documents.empty() || chat_template.mentions("documents")) return;
+  print_notice("the chat template does not look at documents: the model will not see them\n");
 }
 
 void check_combination(const ChatOptions& options, const ChatRun& run) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <new>
 #include <utility>
 #include <vector>
@@ -17,8 +18,13 @@
 namespace faststream {
 namespace {
 
-constexpr uint32_t kMatchLimit = 1'000'000;            // backtracking steps, some 10 ms
-constexpr size_t kStepsPerByte = 16;                   // more of them for a match that needs them
+constexpr size_t kMatchLimit = 1'000'000;  // backtracking steps of a match at most
+constexpr size_t kStepsPerByte = 16;       // and more of them
+// A step may look at all of the text, without being counted again: so a call of PCRE2, which
+// nothing interrupts, has few steps and few places to begin at, unless it is known to need more.
+constexpr size_t kFewSteps = 64;
+constexpr size_t kMostWork = size_t{1} << 30;          // bytes that a call looks at, some 0.2 s
+constexpr size_t kWorkOfCall = size_t{1} << 15;        // as a budget counts it
 constexpr uint32_t kHeapLimit = 64 << 10;              // KiB, where there is no JIT
 constexpr size_t kJitStack = size_t{16} << 20;         // bytes
 constexpr size_t kLongestPattern = size_t{256} << 10;  // bytes
@@ -47,6 +53,31 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
+// What a match calls in each pass of a group that is repeated: such passes are not all steps.
+struct Passes {
+  TokenizerBudget& budget;
+  size_t bytes;  // that each counts as: of a long text it may look at many
+  std::exception_ptr refusal = {};
+
+  static int count(pcre2_callout_block* /*block*/, void* data) {
+    auto& passes = *static_cast<Passes*>(data);
+    try {
+      passes.budget.take(passes.bytes);
+      return 0;
+    } catch (...) {  // which must not go through PCRE2
+      passes.refusal = std::current_exception();
+      return PCRE2_ERROR_CALLOUT;
+    }
+  }
+};
+constexpr std::string_view kPass = "(?C1)";
+
+// Where the first character at or after a byte begins.
+size_t character_begin(std::string_view text, size_t at) {
+  while (at < text.size() && (text[at] & 0xC0) == 0x80) ++at;
+  return at;
+}
+
 }  // namespace
 
 struct Pattern::Code {
@@ -63,10 +94,10 @@ Pattern::Pattern(std::string_view oniguruma, std::string_view where) {
   if (!context) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context.get(), 100);
-  CodePointer compiled(pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C,
-      &error, &at, context.get()));
+  CodePointer compiled(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_UTF_CHECK |
+                                         PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                                     &error, &at, context.get()));
   if (!compiled) {
     throw Error(std::string(where) + ": the pattern " + in_quotes(oniguruma) +
                 " cannot be used: " + message_of(error));
@@ -81,8 +112,13 @@ void Pattern::find_all(std::string_view text, TokenizerBudget& budget,
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* range = pcre2_get_ovector_pointer(matcher.data.get());
   size_t from = 0;
-  const auto match = [&](size_t limit) {
-    pcre2_set_match_limit(matcher.context.get(), static_cast<uint32_t>(limit));
+  const size_t most_steps = kMatchLimit + std::min<size_t>(kStepsPerByte * text.size(), 1U << 30);
+  size_t n_steps = kFewSteps;
+  Passes passes{.budget = budget, .bytes = text.size() / 64};
+  const auto match = [&](size_t last_begin) {  // `on_match` may use the context meanwhile
+    pcre2_set_callout(matcher.context.get(), Passes::count, &passes);
+    pcre2_set_match_limit(matcher.context.get(), static_cast<uint32_t>(n_steps));
+    pcre2_set_offset_limit(matcher.context.get(), last_begin);
     return code_->jit ? pcre2_jit_match(code_->pcre2.get(), subject, text.size(), from, 0,
                                         matcher.data.get(), matcher.context.get())
                       : pcre2_match(code_->pcre2.get(), subject, text.size(), from,
@@ -91,13 +127,21 @@ void Pattern::find_all(std::string_view text, TokenizerBudget& budget,
   size_t last_end = std::string_view::npos;
   while (from <= text.size()) {
     budget.spend();
-    int found = match(kMatchLimit);
-    if (found == PCRE2_ERROR_MATCHLIMIT) {  // a run of a million spaces, for one
+    const size_t n_begins = std::max<size_t>(1, kMostWork / n_steps / (text.size() + 1));
+    const int found = match(from + n_begins - 1);
+    if (found == PCRE2_ERROR_MATCHLIMIT && n_steps < most_steps) {  // a run of spaces, for one
       budget.look();
-      found = match(kMatchLimit + std::min<size_t>(kStepsPerByte * text.size(), 1U << 30));
-      budget.look();
+      n_steps = std::min(2 * n_steps, most_steps);
+      continue;
     }
-    if (found == PCRE2_ERROR_NOMATCH) return;
+    n_steps = kFewSteps;
+    if (passes.refusal) std::rethrow_exception(passes.refusal);
+    if (found == PCRE2_ERROR_NOMATCH) {
+      if (text.size() - from < n_begins) return;
+      budget.take(kWorkOfCall);
+      from = character_begin(text, from + n_begins);
+      continue;
+    }
     if (found < 0) {
       throw Error("the tokenizer's pattern takes too long on this text (" + message_of(found) +
                   "); shorten the text");
@@ -156,7 +200,7 @@ class Translator {
     if (c == ')') {
       ++at_;
       out_ += ')';
-      atom_ = 0;
+      atom_ = {};
       if (!groups_.empty()) {
         atom_ = groups_.back();
         groups_.pop_back();
@@ -164,6 +208,7 @@ class Translator {
       return;
     }
     if (c == '{' && interval()) return;
+    if (c == '*' || c == '+') count_passes();
     if (c == '*' || c == '+' || c == '?') {  // with ? or + after it as in PCRE2
       out_ += c;
       ++at_;
@@ -175,7 +220,7 @@ class Translator {
       ++at_;
       return;
     }
-    atom_ = out_.size();
+    atom_ = {.begin = out_.size()};
     if (c == '[') {
       ++at_;
       out_ += char_class(0);
@@ -191,8 +236,20 @@ class Translator {
     }
   }
 
+  // Of what is repeated, if that is a group.
+  void count_passes() {
+    if (atom_.body == 0) return;
+    out_.insert(atom_.body, kPass);
+    atom_.body = 0;
+  }
+
   void open_group() {
-    groups_.push_back(out_.size());
+    groups_.push_back({.begin = out_.size()});
+    begin_group();
+    if (!groups_.empty()) groups_.back().body = out_.size();
+  }
+
+  void begin_group() {
     ++at_;
     out_ += '(';
     if (!looking_at("?")) {
@@ -215,7 +272,8 @@ class Translator {
     out_ += '?';
     ++at_;
     for (char c = next(); c != ':'; c = next()) {
-      if (c == ')' && groups_.size() == 1 && groups_.front() == 0) {  // for all of the pattern
+      if (c == ')' && groups_.size() == 1 &&
+          groups_.front().begin == 0) {  // for all of the pattern
         groups_.pop_back();
         out_ += ')';
         return;
@@ -235,12 +293,13 @@ class Translator {
         bounds.find_first_not_of("0123456789,") != std::string_view::npos) {
       return false;
     }
+    count_passes();
     out_ += bounds.front() == ',' ? "{0" : "{";
     out_ += bounds;
     out_ += '}';
     at_ = end + 1;
     if (looking_at("+")) {
-      out_.insert(atom_, "(?:");
+      out_.insert(atom_.begin, "(?:");
       out_ += ")+";
       ++at_;
     } else if (looking_at("?")) {
@@ -427,8 +486,13 @@ class Translator {
   std::string where_;
   size_t at_ = 0;
   std::string out_;
-  size_t atom_ = 0;             // where the last thing that can be repeated begins in out_
-  std::vector<size_t> groups_;  // where the open ones begin
+  // What can be repeated: where it begins in out_, and of a group what is in it; else 0.
+  struct Atom {
+    size_t begin = 0;
+    size_t body = 0;
+  };
+  Atom atom_;                 // the last one
+  std::vector<Atom> groups_;  // the open ones
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "api/openai_answer.h"
 #include "api/response_answer.h"
 #include "support/error.h"
@@ -74,6 +76,31 @@ TEST(OpenAiAnswer, IsTheSameWholeAndStreamed) {
   EXPECT_NE(events.find(R"("delta":{"content":"Two."})"), std::string::npos) << events;
   EXPECT_NE(events.find(R"("tool_calls":[{"index":0,"id":"call_1_0_0")"), std::string::npos);
   EXPECT_EQ(events.find("<to"), std::string::npos) << events;
+}
+
+TEST(OpenAiAnswer, SaysWhereTokensAreInTheText) {
+  const std::vector<std::string> bytes = {"", " Zo", "\xC3", "\xAB", " x"};
+  const TokenTexts texts = {.text_of = [](auto) { return std::string(); },
+                            .bytes_of = [&](int32_t token) { return bytes.at(token); }};
+  Result result;
+  result.outputs.resize(1);
+  result.outputs.front().text = " x";
+  result.outputs.front().logprobs = {
+      {.chosen = {4, -0.25F}, .top = {{1, -0.125F}, {0, -std::numeric_limits<float>::infinity()}}}};
+  for (int32_t token = 0; token < 4; ++token) {
+    result.prompt_logprobs.push_back({.chosen = {token, -static_cast<float>(token)}});
+  }
+  result.prompt_logprobs.front().chosen.logprob = std::numeric_limits<float>::quiet_NaN();
+  begin_with_prompt(result, "Zo\xC3\xAB");
+  AnswerHead head{.form = AnswerForm::completion, .id = "cmpl-1", .model = "m", .logprobs = true};
+  const auto whole =
+      ordered_json::parse(make_answer_writer(head, texts)->whole(result.outputs, {}));
+  const ordered_json& choice = whole.at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "Zo\xC3\xAB x");
+  EXPECT_EQ(choice.at("logprobs"), ordered_json::parse(R"({
+      "tokens":[""," Zo","\uFFFD","\uFFFD"," x"],"token_logprobs":[null,-1.0,-2.0,-3.0,-0.25],
+      "top_logprobs":[null,null,null,null,{" Zo":-0.125,"":-9999.0," x":-0.25}],
+      "text_offset":[0,0,2,3,4]})"));
 }
 
 TEST(ResponseBody, BecomesOneOfAChat) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <future>
 #include <mutex>
 #include <random>
@@ -658,6 +659,63 @@ TEST(Engine, ScoresTokensAsItWritesThem) {
   EXPECT_THROW((void)engine.score(std::vector<int32_t>{5, kVocab}), Error);
   EXPECT_THROW((void)engine.score(std::vector<int32_t>{5, -1}), Error);
   EXPECT_THROW((void)engine.score(std::vector<int32_t>(1001, 5)), Error);
+}
+
+// What the model gave to tokens when it generated them it gives to them in a prompt.
+TEST(Engine, GivesTheLogprobsOfPrompts) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1});
+  Request request;
+  request.prompt = std::vector<int32_t>{5, 6, 7};
+  request.sampling.temperature = 0;
+  request.max_tokens = 60;
+  request.ignore_eos = true;
+  request.logprobs = 3;
+  const Output written = engine.submit(request).get().outputs.front();
+  std::vector<int32_t> tokens{5, 6, 7};
+  tokens.insert(tokens.end(), written.tokens.begin(), written.tokens.end());
+
+  Engine other(engine_model(), {.device = "cpu", .threads = 1});
+  request.prompt = tokens;
+  request.max_tokens = 2;
+  request.logprobs = -1;
+  request.prompt_logprobs = 3;
+  const Result scored = other.submit(request).get();
+  ASSERT_EQ(scored.prompt_logprobs.size(), tokens.size());
+  EXPECT_TRUE(std::isnan(scored.prompt_logprobs.front().chosen.logprob));
+  EXPECT_TRUE(scored.prompt_logprobs.front().top.empty());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(scored.prompt_logprobs[i].chosen.token, tokens[i]);
+  }
+  for (size_t i = 0; i < written.logprobs.size(); ++i) {
+    const PositionLogprobs& position = scored.prompt_logprobs[i + 3];
+    EXPECT_NEAR(position.chosen.logprob, written.logprobs[i].chosen.logprob, 1e-4) << i;
+    ASSERT_EQ(position.top.size(), 3U);
+    EXPECT_EQ(position.top.front().token, written.logprobs[i].top.front().token) << i;
+    EXPECT_NEAR(position.top[2].logprob, written.logprobs[i].top[2].logprob, 1e-4) << i;
+  }
+  EXPECT_EQ(scored.outputs.front().tokens.size(), 2U);
+  EXPECT_GT(scored.cached_tokens, 32);  // which were computed for the scores
+  request.prompt_logprobs = 21;
+  EXPECT_THROW((void)other.submit(request), UsageError);
+}
+
+// Jobs that wait for their scores are ended as others are.
+TEST(Engine, CancelsARequestThatWaitsForScores) {
+  Engine engine(engine_model(), {.device = "cpu", .threads = 1, .slots = 1});
+  Request request;
+  request.prompt = "the cat";
+  request.max_tokens = 900;
+  request.ignore_eos = true;
+  const RequestId running = engine.submit(request, {});
+  request.prompt_logprobs = 0;
+  std::promise<Result> ended;
+  const RequestId waiting = engine.submit(
+      request, {.on_finish = [&](Result result, const std::string&) { ended.set_value(result); }});
+  engine.cancel(waiting);
+  const Result result = ended.get_future().get();
+  EXPECT_EQ(result.outputs.front().finish_reason, FinishReason::cancelled);
+  engine.cancel(running);
+  EXPECT_EQ(engine.score(std::vector<int32_t>{5, 6}).size(), 1U);
 }
 
 TEST(Engine, ScoresWhereTextsItRemembersFillTheCache) {

@@ -102,8 +102,16 @@ TEST_P(HybridEngine, ATextDependsNeitherOnCompanyNorOnPiecesNorOnPreemption) {
   Engine in_pieces(model(), pieces);
   expect_same(run_together(in_pieces, all, samples_of), expected, "in pieces");
 
+  std::vector<Request> scored = all;
+  for (Request& request : scored) request.prompt_logprobs = 0;
+  Engine scoring(model(), options(8));
+  expect_same(run_together(scoring, scored, samples_of), expected, "after their scores");
+  EXPECT_EQ(scoring.stats().free_tokens, scoring.info().kv_tokens);
+
   EngineOptions tight = options(8, 320);
   tight.context = 320;
+  Engine scoring_tightly(model(), tight);
+  expect_same(run_together(scoring_tightly, scored, samples_of), expected, "scored and preempted");
   Engine preempting(model(), tight);
   expect_same(run_together(preempting, all, samples_of), expected, "preempted");
   EXPECT_GT(preempting.stats().preemptions, 0);

@@ -230,6 +230,21 @@ TEST(Stages, GivesTheTextsOfOneDevice) {
   EXPECT_EQ(texts_in_stages(hybrid, 2, 1024), texts_in_stages(hybrid, 1, 1024));
 }
 
+TEST(Stages, ScoreTokensAsOneDeviceDoes) {
+  const std::filesystem::path model =
+      engine_model_of(engine_shape(WeightFormat::f32, 40), "stages-f32");
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < 100; ++i) tokens.push_back(3 + (i * 37) % 200);
+  const auto scores = [&](int32_t stages) {
+    Engine engine(model, {.device = cpus(stages), .threads = stages, .stages = stages, .slots = 6});
+    return engine.score(tokens);
+  };
+  const std::vector<float> expected = scores(1);
+  const std::vector<float> got = scores(2);
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5) << i;
+}
+
 // What is proposed for a text is so while a step of others is under way.
 TEST(Stages, GivesTheTextsOfOneDeviceWithProposals) {
   std::vector<Request> all = requests_that_repeat();

@@ -70,6 +70,10 @@ std::vector<std::string> described(const std::vector<Result>& results) {
   std::vector<std::string> all;
   for (const Result& result : results) {
     std::string text = std::to_string(result.prompt_tokens) + " " + std::to_string(result.seed);
+    for (const PositionLogprobs& position : result.prompt_logprobs) {
+      text += " " + std::to_string(position.chosen.logprob) + " of";
+      for (const TokenLogprob& top : position.top) text += " " + std::to_string(top.token);
+    }
     for (const Output& output : result.outputs) {
       text += "\n" + output.text + " " + std::string(finish_reason_name(output.finish_reason)) +
               " " + output.stop + " " + std::to_string(output.logprobs.size());
@@ -111,6 +115,7 @@ std::vector<Request> requests_of_all_kinds() {
         break;
       default:
         request.max_tokens = 0;
+        request.prompt_logprobs = 2;
     }
     all.push_back(request);
   }
@@ -137,11 +142,6 @@ TEST(RemoteReplicas, TakeTheirPart) {
   EXPECT_EQ(replica.info().context, engine.info().context);
   EXPECT_EQ(replica.info().slots, 3);
   EXPECT_EQ(replica.info().vocab, engine.info().vocab);
-  const std::vector<int32_t> tokens{1, 20, 30, 40, 21, 31, 41};
-  EXPECT_EQ(replica.score(tokens), engine.score(tokens));
-  EXPECT_THROW(static_cast<void>(replica.score(std::vector<int32_t>{1, -7})), Error);
-  const std::vector<int32_t> too_many(5000, 20);
-  EXPECT_THROW(static_cast<void>(replica.score(too_many)), Error);
 }
 
 // What is generated of a text, as it is told.

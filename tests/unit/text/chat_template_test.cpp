@@ -290,9 +290,9 @@ TEST(ChatTemplate, EncodesNoFewerTokensThanItsLowerBound) {
 
 TEST(ChatTemplate, RefusesConversationsThatABuiltInOneCannotExpress) {
   EXPECT_EQ(template_refusal("chatml", {}), "the conversation has no messages");
-  EXPECT_EQ(template_refusal("chatml", {{"user", "a"}, {"tool", "b"}}),
+  EXPECT_EQ(template_refusal("chatml", {{"user", "a"}, {"critic", "b"}}),
             "failed: the chat template chatml refuses the conversation: message 2 has the role "
-            "\"tool\", but this chat template has user and assistant, and "
+            "\"critic\", but this chat template has user and assistant, and "
             "system for the first message");
   EXPECT_TRUE(template_refusal("chatml", {{"user", "b"}, {"system", "c"}}).find("message 2 has") !=
               std::string::npos);
@@ -326,12 +326,78 @@ TEST(ChatTemplate, GivesTemplatesWhatTransformersGives) {
             R"([{"z": 1, "a": [true, null]}] T False B </s>)");
   Message call{.role = "assistant", .content = {}};
   call.more = R"({"content": null, "tool_calls": [{"id": "1"}], "reasoning": "Hm"})";
-  EXPECT_EQ(
-      write("{{ messages[0].content is defined }} {{ messages[0] | tojson }}", Messages{call}),
-      R"(False {"thinking": "Hm", "role": "assistant", "tool_calls": [{"id": "1"}], )"
-      R"("reasoning": "Hm", "reasoning_content": "Hm"})");
+  EXPECT_EQ(write("{{ messages[0].content is defined }} {{ messages[0] | tojson }}{# tool_calls #}",
+                  Messages{call}),
+            R"(False {"thinking": "Hm", "role": "assistant", "tool_calls": [{"id": "1"}], )"
+            R"("reasoning": "Hm", "reasoning_content": "Hm"})");
   call.more = R"({"content": [{"type": "text", "text": "x"}]})";
   EXPECT_EQ(write("{{ messages[0].content[0].text }}", Messages{call}), "x");
+}
+
+// The text of a conversation with a tool, of a template that knows none.
+std::string told_of_tools(const std::string& jinja, Messages messages) {
+  ChatPrompt prompt = std::move(messages);
+  prompt.tools =
+      R"([{"type":"function","function":{"name":"add","parameters":{"type":"object"}}}])";
+  return write(jinja, prompt);
+}
+
+TEST(ChatTemplate, IsToldOfToolsThatItDoesNotKnow) {
+  const std::string all = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}";
+  const std::string plain = told_of_tools(all, {{"user", "Hi"}});
+  EXPECT_TRUE(
+      plain.starts_with("[user|You can call these functions:\n"
+                        R"({"name":"add","parameters":{"type":"object"}})"
+                        "\n\n"))
+      << plain;
+  EXPECT_TRUE(plain.ends_with("without a call.\n\nHi]")) << plain;
+  const std::string with_system = told_of_tools(all, {{"system", "Be kind."}, {"user", "Hi"}});
+  EXPECT_TRUE(with_system.starts_with("[system|Be kind.\n\nYou can call")) << with_system;
+  EXPECT_TRUE(with_system.ends_with("][user|Hi]")) << with_system;
+  const std::string no_user = told_of_tools(all, {{"assistant", "Hi"}});
+  EXPECT_TRUE(no_user.starts_with("[system|You can call")) << no_user;
+  EXPECT_EQ(told_of_tools("{{ tools | tojson }}", {{"user", "Hi"}})[0], '[');
+}
+
+TEST(ChatTemplate, IsToldOfCallsAndResultsThatItDoesNotKnow) {
+  Message calls{.role = "assistant", .content = "Well."};
+  calls.more = R"({"content": null, "note": 7, "tool_calls": [
+      {"id": "1", "function": {"name": "add", "arguments": "{\"a\": 1}"}},
+      {"id": "2", "function": {"name": "add", "arguments": "a text"}}]})";
+  Message parts{.role = "tool", .content = "x"};
+  parts.more = R"({"content": [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}, 5]})";
+  const Messages messages = {{"user", "Hi"}, calls, {"tool", "1"}, parts, {"assistant", "So."}};
+  EXPECT_EQ(write("{% for m in messages %}[{{ m.role }}|{{ m.content }}|{{ m.note }}]{% endfor %}",
+                  messages),
+            "[user|Hi|]"
+            "[assistant|<tool_call>\n{\"name\":\"add\",\"arguments\":{\"a\":1}}\n</tool_call>\n\n"
+            "<tool_call>\n{\"name\":\"add\",\"arguments\":\"a text\"}\n</tool_call>|7]"
+            "[user|<tool_response>\n1\n</tool_response>\n\n"
+            "<tool_response>\n42\n</tool_response>|]"
+            "[assistant|So.|]");
+  EXPECT_EQ(write("{% for m in messages %}{{ m.role }}{{ m.tool_calls | length }} {% endfor %}",
+                  messages),
+            "user0 assistant2 tool0 tool0 assistant0 ");
+}
+
+// Whatever is given in the place of calls and contents.
+TEST(ChatTemplate, IsToldOfOddCalls) {
+  const std::string all = "{% for m in messages %}[{{ m.role }}|{{ m.content }}]{% endfor %}";
+  const std::pair<const char*, const char*> odd[] = {
+      {R"({"tool_calls": [5]})", "c\n\n<tool_call>\n5\n</tool_call>"},
+      {R"({"tool_calls": [{"function": null}]})", "c\n\n<tool_call>\nnull\n</tool_call>"},
+      {R"({"tool_calls": [{}]})",
+       "c\n\n<tool_call>\n{\"name\":null,\"arguments\":{}}\n</tool_call>"},
+      {R"({"tool_calls": []})", "c"},
+      {R"({"tool_calls": {"a": 1}})", "c"},
+      {R"({"tool_calls": [{"name": {}, "arguments": [1]}], "content": 7})",
+       "<tool_call>\n{\"name\":{},\"arguments\":[1]}\n</tool_call>"}};
+  for (const auto& [more, text] : odd) {
+    Message message{.role = "assistant", .content = "c"};
+    message.more = more;
+    EXPECT_EQ(write(all, Messages{message}), "[assistant|" + std::string(text) + "]") << more;
+  }
+  EXPECT_EQ(write(all, Messages{{"tool", "1"}}), "[user|<tool_response>\n1\n</tool_response>]");
 }
 
 TEST(ChatTemplate, NamesJsonThatIsNone) {

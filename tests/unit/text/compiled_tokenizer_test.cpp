@@ -237,17 +237,39 @@ TEST(CompiledTokenizer, RefusesADescriptionThatContradictsItself) {
   EXPECT_NE(table_refusal({}).find("has no tokens"), std::string::npos);
 }
 
+// Whatever takes the time: steps back, places to begin at, or what passes of a group look at.
 TEST(CompiledTokenizer, EndsAPatternThatTakesTooLongInOneSentence) {
-  TokenizerDescription description = byte_level();
-  description.pipeline["pre_tokenizer"] = json::parse(
-      R"({"type": "Split", "pattern": {"Regex": "(x+x+)+[yz]"}, "behavior": "Isolated", "invert": false})");
-  const Compiled compiled(description);
-  try {
-    static_cast<void>(compiled->encode(std::string(5000, 'x')));
-    FAIL() << "it came to an end";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("takes too long"), std::string::npos) << error.what();
+  for (const char* pattern : {"(x+x+)+[yz]", "(x{1000}){1000}", "(?:(?!.*y)x)+"}) {
+    TokenizerDescription description = byte_level();
+    description.pipeline["pre_tokenizer"] = {{"type", "Split"},
+                                             {"pattern", {{"Regex", pattern}}},
+                                             {"behavior", "Isolated"},
+                                             {"invert", false}};
+    const Compiled compiled(description);
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      static_cast<void>(compiled->encode(std::string(100'000, 'x')));
+      FAIL() << pattern << " came to an end";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("takes too long"), std::string::npos)
+          << error.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30)) << pattern;
   }
+}
+
+// Which are no work but for the first of them.
+TEST(CompiledTokenizer, FindsFewMatchesInLongTexts) {
+  const Pattern pattern("é(?=x)", "test");
+  std::string text(300'000, 'x');
+  text.replace(250'001, 2, "é");
+  TokenizerBudget budget(text.size());
+  std::vector<size_t> found;
+  pattern.find_all(text, budget, [&](size_t begin, size_t end) {
+    found.push_back(begin);
+    found.push_back(end);
+  });
+  EXPECT_EQ(found, (std::vector<size_t>{250'001, 250'003}));
 }
 
 std::string refused_text(const Tokenizer& tokenizer, std::string_view text) {
@@ -378,7 +400,8 @@ TEST(Pattern, TranslatesWhatOnigurumaMeansOtherwise) {
   EXPECT_EQ(translated(R"(\h\u00e9)"), R"([0-9A-Fa-f]\x{00e9})");
   EXPECT_EQ(translated(R"((?m:.)x{,2})"), R"((?s:.)x{0,2})");
   EXPECT_EQ(translated(R"(\p{N}{1,3}+)"), R"((?:\p{N}{1,3})+)");
-  EXPECT_EQ(translated(R"((ab){2}+)"), R"((?:(ab){2})+)");
+  EXPECT_EQ(translated(R"((ab){2}+)"), R"((?:((?C1)ab){2})+)");
+  EXPECT_EQ(translated(R"((?:a(b)*|c)+(?i:d)?)"), R"((?:(?C1)a((?C1)b)*|c)+(?i:d)?)");
   EXPECT_EQ(translated("[a-c&&[^b]]"), "(?:(?=[a-c])(?:[^b]))");
   EXPECT_EQ(translated("[x[yz]]"), "(?:(?:[x]|[yz]))");
 }

@@ -293,9 +293,22 @@ TEST(BatchLine, RefusesMessagesThatAreNot) {
   EXPECT_TRUE(says(error("[]"), "list of messages"));
   EXPECT_TRUE(says(error("[1]"), "\"messages[0]\"", "object"));
   EXPECT_TRUE(says(error(R"([{"content":"x"}])"), "\"messages[0].role\"", "missing"));
-  EXPECT_TRUE(says(error(R"([{"role":"user"}])"), "\"messages[0].content\"", "missing"));
+  for (const char* empty : {R"([{"role":"user"}])", R"([{"role":"user","content":null}])",
+                            R"([{"role":"tool","name":"x"}])", R"([{"role":"assistant"}])"}) {
+    EXPECT_TRUE(says(error(empty), "\"messages[0].content\"", "missing")) << empty;
+  }
   EXPECT_TRUE(says(error(R"([{"role":"user","content":[{"type":"image_url","image_url":""}]}])"),
                    "messages[0].content[0]", "is not text"));
+}
+
+// As clients repeat it, with all members that it may have.
+TEST(BatchLine, TakesAnAnswerWithoutContentAsEmpty) {
+  const auto prompt = std::get<ChatPrompt>(
+      request_of(R"({"messages":[{"role":"assistant","content":null,"tool_calls":null},
+                                 {"role":"assistant","content":null,"tool_calls":[]}]})")
+          .prompt);
+  EXPECT_EQ(prompt.messages[0].more, R"({"tool_calls":null})");
+  EXPECT_EQ(prompt.messages[1].more, R"({"tool_calls":[]})");
 }
 
 TEST(BatchLine, HasToolsDocumentsAndVariablesInTheirOwnOrder) {
