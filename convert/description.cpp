@@ -285,6 +285,8 @@ std::string vectors(const ModelConfig& config) {
     text << dense(*layer) << ", of each token; ";
   }
   text << name_of(pooling.mode);
+  if (pooling.start)
+    text << " of the decoder's, which reads the text behind token " << *pooling.start;
   for (auto layer = pooled; layer != pooling.dense.end(); ++layer) text << "; " << dense(*layer);
   if (pooling.scores) text << "; scores";
   if (pooling.sigmoid) text << ", sigmoid";

@@ -936,10 +936,23 @@ void check_dense(const DenseConfig& dense, const Checker& check) {
   check.norm("a dense layer's norm", dense.norm);
 }
 
+// Texts are read twice: as they are by the encoder, and by the decoder behind that token.
+void check_start(const ModelConfig& config, const Checker& check) {
+  const std::optional<int32_t> start = config.pooling->start;
+  if (start.has_value() != static_cast<bool>(config.encoder)) {
+    check.fail("pooling needs a first token of the decoder's where there is an encoder alone");
+  }
+  if (!start) return;
+  check.count("the decoder's first token", *start, config.vocab - 1, 0);
+  if (config.encoder->max_context < config.max_context) {
+    check.fail("the encoder reads shorter texts than the decoder, which reads the same");
+  }
+}
+
 void check_pooling(const ModelConfig& config, const Checker& check) {
   const PoolingConfig& pooling = *config.pooling;
   if (!config.output.none) check.fail("there is pooling beside an output matrix");
-  if (config.encoder) check.fail("there is pooling of what a decoder gives");
+  check_start(config, check);
   check.count("the longest text", pooling.max_tokens, config.max_context, 0);
   check.count("the number of dense layers", static_cast<int64_t>(pooling.dense.size()), kMaxLayers,
               0);

@@ -600,6 +600,9 @@ struct PoolingConfig {
   bool sigmoid = false;                 ///< of each score
   int64_t max_tokens = 0;               ///< longer texts are cut; 0: max_context
   std::string prompt = {};              ///< stands before every text
+  /// Of a decoder with an encoder, which both read the text: the token that the decoder sees before
+  /// it, and not its last one (BART).
+  std::optional<int32_t> start = {};
   bool operator==(const PoolingConfig&) const = default;
 };
 

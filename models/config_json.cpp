@@ -367,6 +367,7 @@ void members(Visit visit, const PoolingConfig* /*of*/) {
   visit("sigmoid", &PoolingConfig::sigmoid);
   visit("max_tokens", &PoolingConfig::max_tokens);
   visit("prompt", &PoolingConfig::prompt);
+  visit("start", &PoolingConfig::start);
 }
 
 template <typename Visit>

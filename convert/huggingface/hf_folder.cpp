@@ -409,7 +409,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                        model.tokenizer.sentencepiece, model.tokenizer.config);
   }
   if (found.encoder) use_tokenizer(*std::move(found.encoder), model.encoder_tokenizer.emplace());
-  if (model.config.encoder) {
+  const bool answers_prompts = model.config.encoder && !model.config.output.none;
+  if (answers_prompts) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
     AnswerRules answers =
         answers_from_hf(config, generation_config, family.answers, model.tokenizer.config,
@@ -424,8 +425,9 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
     }
     model.answers = answer_rules_to_json(answers);
   }
-  model.untaken_settings =
-      untaken_from_hf(config, generation_config, model.config.encoder != nullptr);
+  if (!model.config.output.none) {
+    model.untaken_settings = untaken_from_hf(config, generation_config, answers_prompts);
+  }
   model.files = std::move(files);
   return model;
 }

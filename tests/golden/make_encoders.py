@@ -276,6 +276,11 @@ VARIANTS = {
     "luke_rank": dict(family="luke", rank=True, config={
         "entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "num_labels": 2, "num_hidden_layers": 2,
         "use_entity_aware_attention": False}),
+    # Of encoder and decoder, whose states these are.
+    "bart_rank": dict(family="bart", rank=True, tokenizer=lambda: word_piece(True), config={
+        "d_model": 36, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 44, "decoder_ffn_dim": 52, "scale_embedding": True, "pad_token_id": 1, "eos_token_id": 3,
+        "decoder_start_token_id": 4, "num_labels": 3}),
 }
 
 
@@ -366,6 +371,7 @@ def make(name, variant, seed):
         values.data = exact
     model.save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
+    of_stack = "decoder_" if rank and config.is_encoder_decoder else ""
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
     of_segments = variant.get("tokenizer_class", "BertTokenizer")
     write(folder / "tokenizer_config.json", {"tokenizer_class": of_segments if has_segments else "PreTrainedTokenizerFast",
@@ -392,7 +398,7 @@ def make(name, variant, seed):
             inputs["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
             output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank)
-            states = (output.hidden_states[-1] if rank else output.last_hidden_state)[0]
+            states = (output[f"{of_stack}hidden_states"][-1] if rank else output.last_hidden_state)[0]
             if rank:
                 if family == "modernbert":  # the last of its hidden states is before the norm in some versions
                     states = model.model(**inputs).last_hidden_state[0]

@@ -314,6 +314,39 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
 }
 
+TEST(ModelConfig, PoolsWhatBothStacksReadBehindAFirstToken) {
+  const auto message = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = small_translator();
+    ModelConfig encoder = *config.encoder;
+    config.output = {};
+    config.output.none = true;
+    PoolingConfig& pooling = config.pooling.emplace();
+    pooling.mode = Pooling::last;
+    pooling.start = 2;
+    damage(config, encoder);
+    if (config.encoder) config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+    return message_of([&] {
+      validate(config, "test");
+      EXPECT_EQ(config_from_json(config_to_json(config), "test").pooling, config.pooling);
+    });
+  };
+  const auto says = [&](const char* words,
+                        const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    const std::string said = message(damage);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  EXPECT_EQ(message([](ModelConfig&, ModelConfig&) {}), "");
+  says("first token of the decoder's",
+       [](ModelConfig& c, ModelConfig&) { c.pooling->start.reset(); });
+  says("first token of the decoder's", [](ModelConfig& c, ModelConfig&) {
+    c = small_encoder();
+    c.pooling->start = 2;
+  });
+  says("first token is",
+       [](ModelConfig& c, ModelConfig&) { c.pooling->start = static_cast<int32_t>(c.vocab); });
+  says("shorter texts", [](ModelConfig&, ModelConfig& e) { --e.max_context; });
+}
+
 TEST(ModelConfig, RefusesPredictorsThatDoNotFit) {
   const auto refused = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
     ModelConfig config = small_predictor();
