@@ -276,6 +276,9 @@ VARIANTS = {
     "luke_rank": dict(family="luke", rank=True, config={
         "entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "num_labels": 2, "num_hidden_layers": 2,
         "use_entity_aware_attention": False}),
+    # Their vectors are their own.
+    "dpr_question": dict(family="dpr", config={"projection_dim": 20}, of_class="DPRQuestionEncoder", own_vectors=True),
+    "dpr_context": dict(family="dpr", config={"num_hidden_layers": 2}, of_class="DPRContextEncoder", own_vectors=True),
     # Of encoder and decoder, whose states these are.
     "bart_rank": dict(family="bart", rank=True, tokenizer=lambda: word_piece(True), config={
         "d_model": 36, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 2,
@@ -382,7 +385,8 @@ def make(name, variant, seed):
             plain = variant["released"](folder, Path(expected), generator, variant)
         model = of_class.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
     size = getattr(config, "embedding_dim", config.hidden_size)
-    layers = [] if rank else write_modules(folder, variant, size, generator)
+    own_vectors = variant.get("own_vectors", False)
+    layers = [] if rank or own_vectors else write_modules(folder, variant, size, generator)
 
     states_before = []
     if "states_of" in variant:
@@ -397,7 +401,7 @@ def make(name, variant, seed):
         if has_segments and "token_type_ids" in inspect.signature(model.forward).parameters:
             inputs["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
-            output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank)
+            output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank, return_dict=True)
             states = (output[f"{of_stack}hidden_states"][-1] if rank else output.last_hidden_state)[0]
             if rank:
                 if family == "modernbert":  # the last of its hidden states is before the norm in some versions
@@ -405,6 +409,8 @@ def make(name, variant, seed):
                 vector = output.logits[0]
                 if config.num_labels == 1:
                     vector = torch.sigmoid(vector)
+            elif own_vectors:
+                vector = output.pooler_output[0]
             else:
                 vector = pooled(states, next(iter(variant["pooling"])))
                 for dense, activation in layers:
