@@ -755,6 +755,23 @@ void check_laurel(const LayerConfig& layer, const Checker& check) {
   }
 }
 
+void check_token_convolution(const LayerConfig& layer, const ModelConfig& config,
+                             const Checker& check) {
+  const TokenConvolutionConfig& convolution = layer.token_convolution;
+  if (!convolution) {
+    if (convolution == TokenConvolutionConfig{}) return;
+    check.fail("there is no convolution of tokens, but something is said of it");
+  }
+  check.count("token_convolution.taps", convolution.taps, kMaxTaps, 3);
+  check_product("token_convolution.taps", convolution.taps, convolution.activation, false, check);
+  check.norm("token_convolution.norm", convolution.norm);
+  if (convolution.taps % 2 == 0) check.fail("token_convolution.taps is an even number");
+  // A step holds whole texts.
+  if (!config.output.none || config.encoder || !layer.has_feed_forward()) {
+    check.fail("there is a convolution of tokens beside what is no encoder's layer");
+  }
+}
+
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
   check_mixers(layer, config, check);
@@ -768,6 +785,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
     check.fail("parallel branches have no normalization of the stream between them");
   }
   check_laurel(layer, check);
+  check_token_convolution(layer, config, check);
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);

@@ -276,6 +276,9 @@ VARIANTS = {
     "luke_rank": dict(family="luke", rank=True, config={
         "entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "num_labels": 2, "num_hidden_layers": 2,
         "use_entity_aware_attention": False}),
+    "deberta_v2_convolution": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "pos_att_type": ["p2c", "c2p"], "conv_kernel_size": 5, "conv_act": "gelu", "num_labels": 3, "num_hidden_layers": 2,
+        "hidden_size": 24, "intermediate_size": 30}),
     # Their vectors are their own.
     "dpr_question": dict(family="dpr", config={"projection_dim": 20}, of_class="DPRQuestionEncoder", own_vectors=True),
     "dpr_context": dict(family="dpr", config={"num_hidden_layers": 2}, of_class="DPRContextEncoder", own_vectors=True),
