@@ -18,6 +18,7 @@
 #include "convert/quantized/quantization.h"
 #include "convert/tokenizers/esm_vocabulary.h"
 #include "convert/tokenizers/separate_vocabulary.h"
+#include "convert/tokenizers/subword_nmt.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "convert/weights/read_values.h"
 #include "engine/default_sampling.h"
@@ -115,6 +116,7 @@ TokenizerFiles read_hf_tokenizers(const fs::path& folder, const SourceModel& mod
   if (model.config.encoder) {
     if (auto found = read_separate_vocabulary(folder, files)) return *std::move(found);
   }
+  if (auto found = read_subword_nmt(folder, files)) return {*std::move(found)};
   if (auto found = read_esm_vocabulary(folder, files)) return {*std::move(found)};
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "

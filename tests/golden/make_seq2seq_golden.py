@@ -93,6 +93,8 @@ MODELS = {
         encoder=BERT | dict(hidden_act="relu"),
         decoder=BERT | OF_DECODER | dict(model_type="roberta", num_hidden_layers=1, hidden_act="relu", tie_word_embeddings=False)),
         dict(bad_words_ids=[[PAD]])),
+    "plbart": ("plbart", BART | dict(encoder_layers=1), {}),
+    "blenderbot_small": ("blenderbot-small", BART | dict(decoder_start_token_id=1, scale_embedding=True), {}),
 }
 
 
