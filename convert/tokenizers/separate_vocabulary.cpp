@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -155,14 +154,13 @@ std::vector<std::string> plbart_languages(const JsonView& config) {
 // What stands before the pieces of fairseq's vocabulary, in place of a model's first ones.
 void put_before_pieces(SentencePieceModel& model, const fs::path& path) {
   const std::array<std::string_view, 3> first = {kUnknown, "<s>", kEnd};
-  if (!std::ranges::equal(first, model.pieces | std::views::take(first.size()), {}, {},
-                          &Piece::text)) {
+  const std::span<const Piece> pieces = model.pieces;
+  if (pieces.size() < first.size() ||
+      !std::ranges::equal(first, pieces.first(first.size()), {}, {}, &Piece::text)) {
     throw Error(path.string() + ": does not begin with the tokens <unk>, <s> and </s>");
   }
   std::vector<std::string> by_id = {"<s>", "<pad>", kEnd, kUnknown};
-  for (const Piece& piece : model.pieces | std::views::drop(first.size())) {
-    by_id.push_back(piece.text);
-  }
+  for (const Piece& piece : pieces.subspan(first.size())) by_id.push_back(piece.text);
   reorder(model, std::move(by_id));
 }
 

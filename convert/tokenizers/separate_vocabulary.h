@@ -14,7 +14,7 @@ namespace faststream::convert {
 ///
 ///   source.spm, vocab.json                   Marian: what source.spm lacks is for answers alone
 ///   sentencepiece.bpe.model, vocab.json      M2M-100: and its languages after them
-///   sentencepiece.bpe.model                  PLBart, by the class that tokenizer_config.json names:
+///   sentencepiece.bpe.model                  PLBart, which tokenizer_config.json's class says:
 ///                                            fairseq's ids, and its languages after them
 ///   spiece.model                             T5: and its extra ids
 ///

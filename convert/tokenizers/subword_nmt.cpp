@@ -87,18 +87,20 @@ NmtKind kind_of(const std::vector<std::string>& tokens) {
 /// The vocabulary by the texts that merges have.
 class NmtVocabulary {
  public:
-  NmtVocabulary(const std::vector<std::string>& tokens, const NmtKind& kind, std::string where)
-      : where_(std::move(where)) {
+  NmtVocabulary(const std::vector<std::string>& tokens, const NmtKind& kind,
+                const std::string& where) {
     for (const std::string& token : tokens) {
       const bool is_special = std::ranges::find(kind.special, token) != kind.special.end();
       const std::string text = is_special       ? token
                                : goes_on(token) ? token.substr(0, token.size() - kGoesOn.size())
                                                 : token + std::string(kWordEnd);
       if (!ids_.emplace(text, static_cast<int32_t>(ids_.size())).second) {
-        throw Error(where_ + ": has two tokens for the piece " + in_quotes(text));
+        throw Error(where + ": has two tokens for the piece " + in_quotes(text));
       }
     }
     n_tokens_ = ids_.size();
+    const std::string& unknown = kind.special.front();
+    if (!ids_.contains(unknown)) throw Error(where + ": has no token " + in_quotes(unknown));
   }
 
   /// What merges begin with, or make on their way, and is no token.
@@ -108,7 +110,6 @@ class NmtVocabulary {
   [[nodiscard]] int32_t n_parts() const { return static_cast<int32_t>(ids_.size() - n_tokens_); }
 
  private:
-  std::string where_;
   std::map<std::string, int32_t> ids_;
   size_t n_tokens_ = 0;
 };
