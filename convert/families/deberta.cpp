@@ -207,6 +207,7 @@ void set_token_convolution(const Modules& modules, const ModelConfig& config,
   if (taps == 0) return;
   const std::string base = base_in(weights, modules) + "encoder.conv.";
   TensorPart part{.source = base + "conv.weight", .shape = {config.hidden, config.hidden, taps}};
+  static_cast<void>(weights.require(part.source, part.shape));  // before a list as wide is made
   for (int64_t tap = 0; tap < taps; ++tap) {
     for (int64_t input = 0; input < config.hidden; ++input) {
       part.column_blocks.push_back(input * taps + tap);
