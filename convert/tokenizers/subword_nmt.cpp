@@ -30,10 +30,7 @@ struct NmtMerge {
 };
 
 // A merge a line, after the file's version.
-std::vector<NmtMerge> read_nmt_merges(const fs::path& path, SourceFiles& files) {
-  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
-  const std::string bytes = files.read(path, kMaxBytes);
-  std::string_view rest = bytes;
+std::vector<NmtMerge> parse_nmt_merges(std::string_view rest, const std::string& where) {
   std::vector<NmtMerge> merges;
   for (size_t number = 0; rest.find('\n') != std::string_view::npos; ++number) {
     const std::string_view line = rest.substr(0, rest.find('\n'));
@@ -42,7 +39,7 @@ std::vector<NmtMerge> read_nmt_merges(const fs::path& path, SourceFiles& files) 
     const size_t space = line.find(' ');
     if (space == 0 || space >= line.size() - 1 ||
         line.find(' ', space + 1) != std::string_view::npos) {
-      throw Error(path.string() + ": line " + std::to_string(number + 1) + ", " + in_quotes(line) +
+      throw Error(where + ": line " + std::to_string(number + 1) + ", " + in_quotes(line) +
                   ", is not two pieces with a space between");
     }
     merges.push_back({std::string(line.substr(0, space)), std::string(line.substr(space + 1))});
@@ -54,11 +51,13 @@ bool goes_on(std::string_view token) {
   return token.size() > kGoesOn.size() && token.ends_with(kGoesOn);
 }
 
-bool are_of_subword_nmt(const std::vector<std::string>& tokens,
-                        const std::vector<NmtMerge>& merges) {
-  const auto ends_word = [](std::string_view text) { return text.ends_with(kWordEnd); };
-  return std::ranges::any_of(tokens, goes_on) && std::ranges::none_of(tokens, ends_word) &&
-         std::ranges::any_of(merges, ends_word, &NmtMerge::right);
+// Others' merges have no ends of words, or their vocabularies have them, too.
+bool have_ends_of_words(std::string_view merges) {
+  return merges.find(std::string(kWordEnd) + '\n') != std::string_view::npos;
+}
+bool are_of_subword_nmt(const std::vector<std::string>& tokens) {
+  return std::ranges::any_of(tokens, goes_on) &&
+         std::ranges::none_of(tokens, [](std::string_view t) { return t.ends_with(kWordEnd); });
 }
 
 /// What differs between the models that have such a tokenizer.
@@ -147,12 +146,15 @@ json described_nmt(const NmtVocabulary& vocabulary, const std::vector<NmtMerge>&
 }  // namespace
 
 std::optional<TokenizerFile> read_subword_nmt(const fs::path& folder, SourceFiles& files) {
+  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
   const fs::path path = folder / "vocab.json";
   const fs::path merges_path = folder / "merges.txt";
   if (!fs::exists(path) || !fs::exists(merges_path)) return std::nullopt;
+  const std::string lines = files.read(merges_path, kMaxBytes);
+  if (!have_ends_of_words(lines)) return std::nullopt;
   const std::vector<std::string> tokens = read_vocabulary_json(path, files);
-  const std::vector<NmtMerge> merges = read_nmt_merges(merges_path, files);
-  if (!are_of_subword_nmt(tokens, merges)) return std::nullopt;
+  if (!are_of_subword_nmt(tokens)) return std::nullopt;
+  const std::vector<NmtMerge> merges = parse_nmt_merges(lines, merges_path.string());
   const NmtKind kind = kind_of(tokens);
   NmtVocabulary vocabulary(tokens, kind, path.string());
   for (const auto& [left, right] : merges) {

@@ -84,9 +84,8 @@ std::unique_ptr<faststream::Tokenizer> read_tokenizer(const fs::path& folder) {
   }
   const auto read = faststream::convert::read_subword_nmt(folder, files);
   if (!read) return nullptr;
-  const std::string tables = faststream::compile_tokenizer(*read->description, "fuzz");
-  return faststream::make_compiled_tokenizer(faststream::as_bytes(tables), read->config.value(),
-                                             "fuzz");
+  return faststream::make_compiled_tokenizer(
+      faststream::compile_tokenizer(*read->description, "fuzz"), read->config.value(), "fuzz");
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ class Seq2SeqTokenizer : public testing::TestWithParam<const char*> {
 
   static std::unique_ptr<Tokenizer> tokenizer_of(const convert::TokenizerFile& file) {
     if (file.description) {
-      const std::string tables = compile_tokenizer(*file.description, "t");
-      return make_compiled_tokenizer(std::as_bytes(std::span(tables)), file.config.value(), "t");
+      return make_compiled_tokenizer(compile_tokenizer(*file.description, "t"), file.config.value(),
+                                     "t");
     }
     return make_sentencepiece_tokenizer(as_bytes(file.sentencepiece), file.config.value(), "t");
   }
@@ -75,9 +75,8 @@ TEST(Seq2SeqTokenizers, CountNoPartsOfWordsAsTokens) {
     convert::SourceFiles files;
     const auto found = convert::read_subword_nmt(folder / name, files);
     ASSERT_TRUE(found);
-    const std::string tables = compile_tokenizer(*found->description, name);
     const auto tokenizer =
-        make_compiled_tokenizer(std::as_bytes(std::span(tables)), *found->config, name);
+        make_compiled_tokenizer(compile_tokenizer(*found->description, name), *found->config, name);
     std::ifstream file(folder / name / "vocab.json");
     EXPECT_EQ(tokenizer->vocab_size(), std::ssize(nlohmann::json::parse(file)));
     EXPECT_GT(found->description->n_parts, 0);
