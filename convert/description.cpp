@@ -229,6 +229,12 @@ std::string laurel(const LaurelConfig& laurel) {
   return "rank " + std::to_string(laurel.rank) + ", " + name_of(laurel.norm);
 }
 
+std::string token_convolution(const TokenConvolutionConfig& convolution) {
+  return std::to_string(convolution.taps) + " tokens, " +
+         std::string(name_of(convolution.activation)) +
+         (convolution.norm ? ", " + name_of(convolution.norm) + " of the sum" : "");
+}
+
 // "before RMS norm, after RMS norm".
 std::string norms(const BranchNorms& branch) {
   std::string text;
@@ -285,6 +291,8 @@ std::string vectors(const ModelConfig& config) {
     text << dense(*layer) << ", of each token; ";
   }
   text << name_of(pooling.mode);
+  if (pooling.start)
+    text << " of the decoder's, which reads the text behind token " << *pooling.start;
   for (auto layer = pooled; layer != pooling.dense.end(); ++layer) text << "; " << dense(*layer);
   if (pooling.scores) text << "; scores";
   if (pooling.sigmoid) text << ", sigmoid";
@@ -369,6 +377,9 @@ std::vector<std::pair<std::string, std::string>> describe(const ModelConfig& con
     lines.emplace_back("  feed-forward",
                        layer.experts ? experts(*layer.experts) : feed_forward(layer.ffn));
     lines.emplace_back("  norms", norms(layer.ffn_norms));
+    if (layer.token_convolution) {
+      lines.emplace_back("  convolution", token_convolution(layer.token_convolution));
+    }
     if (layer.scaled) lines.emplace_back("  scale", "of the sum");
   }
   for (const RopeConfig& each : config.ropes) {

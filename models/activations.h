@@ -85,6 +85,7 @@ struct Activations {
   Matrix heads;            ///< [tokens, q_dim + sums_dim] of latent attention
   Matrix middle;           ///< [tokens, size of the feed-forward], its gates first where cut
   Matrix laurel;           ///< [tokens, rank]
+  Matrix tokens_around;    ///< [tokens, taps hidden]: what a convolution of tokens reads
   Matrix low_rank;         ///< [tokens, rank]: between the two products of an adapter
   Matrix altup_routed;     ///< [tokens, streams] f32
   Matrix altup_products;   ///< [tokens, parts²] f32
@@ -140,6 +141,7 @@ struct Activations {
     shape(stream_and_aside, DType::f32, tokens, of_aside);
     shape(branch, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
             return layer.mixer_norms.after || layer.ffn_norms.after || layer.laurel ||
+                   layer.token_convolution ||
                    (layer.cross_attention && layer.cross_attention->norms.after);
           }));
     shape(part, DType::f32, tokens, hidden_if([](const LayerConfig& layer) {
@@ -194,6 +196,9 @@ struct Activations {
           }));
     shape(laurel, act, tokens,
           largest_of_layers(config, [](const auto& layer) { return layer.laurel.rank; }));
+    shape(tokens_around, act, tokens, largest_of_layers(config, [&](const LayerConfig& layer) {
+            return layer.token_convolution.taps * hidden;
+          }));
     shape(low_rank, act, tokens, most_adapter_rank(config));
     const AltUpConfig& altup = config.altup;
     const int64_t altup_parts = altup ? altup.parts() : 0;

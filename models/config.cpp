@@ -755,6 +755,23 @@ void check_laurel(const LayerConfig& layer, const Checker& check) {
   }
 }
 
+void check_token_convolution(const LayerConfig& layer, const ModelConfig& config,
+                             const Checker& check) {
+  const TokenConvolutionConfig& convolution = layer.token_convolution;
+  if (!convolution) {
+    if (convolution == TokenConvolutionConfig{}) return;
+    check.fail("there is no convolution of tokens, but something is said of it");
+  }
+  check.count("token_convolution.taps", convolution.taps, kMaxTaps, 3);
+  check_product("token_convolution.taps", convolution.taps, convolution.activation, false, check);
+  check.norm("token_convolution.norm", convolution.norm);
+  if (convolution.taps % 2 == 0) check.fail("token_convolution.taps is an even number");
+  // A step holds whole texts.
+  if (!config.output.none || config.encoder || !layer.has_feed_forward()) {
+    check.fail("there is a convolution of tokens beside what is no encoder's layer");
+  }
+}
+
 void check_layer(const LayerConfig& layer, const ModelConfig& config, std::string_view where) {
   const Checker check(where, "layer kind " + in_quotes(layer.name) + ": ");
   check_mixers(layer, config, check);
@@ -768,6 +785,7 @@ void check_layer(const LayerConfig& layer, const ModelConfig& config, std::strin
     check.fail("parallel branches have no normalization of the stream between them");
   }
   check_laurel(layer, check);
+  check_token_convolution(layer, config, check);
   if (layer.experts) {
     if (layer.ffn.size != 0) check.fail("there are both experts and a feed-forward");
     check_experts(*layer.experts, check);
@@ -936,10 +954,23 @@ void check_dense(const DenseConfig& dense, const Checker& check) {
   check.norm("a dense layer's norm", dense.norm);
 }
 
+// Texts are read twice: as they are by the encoder, and by the decoder behind that token.
+void check_start(const ModelConfig& config, const Checker& check) {
+  const std::optional<int32_t> start = config.pooling->start;
+  if (start.has_value() != static_cast<bool>(config.encoder)) {
+    check.fail("pooling needs a first token of the decoder's where there is an encoder alone");
+  }
+  if (!start) return;
+  check.count("the decoder's first token", *start, config.vocab - 1, 0);
+  if (config.encoder->max_context < config.max_context) {
+    check.fail("the encoder reads shorter texts than the decoder, which reads the same");
+  }
+}
+
 void check_pooling(const ModelConfig& config, const Checker& check) {
   const PoolingConfig& pooling = *config.pooling;
   if (!config.output.none) check.fail("there is pooling beside an output matrix");
-  if (config.encoder) check.fail("there is pooling of what a decoder gives");
+  check_start(config, check);
   check.count("the longest text", pooling.max_tokens, config.max_context, 0);
   check.count("the number of dense layers", static_cast<int64_t>(pooling.dense.size()), kMaxLayers,
               0);

@@ -421,6 +421,19 @@ struct LaurelConfig {
   bool operator==(const LaurelConfig&) const = default;
 };
 
+/// A convolution of the tokens around each, beside a layer of an encoder (DeBERTa v2): x = norm(y +
+/// activation(Σ_i W_i x_i + b)), y what the layer gives, and x_i what it reads of the token taps /
+/// 2
+/// - i places before, zeros beyond the text's ends.
+struct TokenConvolutionConfig {
+  int64_t taps = 0;  ///< an odd number; 0: there is none
+  Activation activation = Activation::none;
+  NormConfig norm = {};
+
+  [[nodiscard]] explicit operator bool() const { return taps != 0; }
+  bool operator==(const TokenConvolutionConfig&) const = default;
+};
+
 /// A block beside the stream (Zamba 2, arXiv:2411.15242): attention reads a norm of the stream and
 /// the embedding side by side, a feed-forward one of what that gives. What the feed-forward gives
 /// is added to what the layer's mixers read, and to nothing else.
@@ -449,6 +462,7 @@ struct LayerConfig {
   BranchNorms ffn_norms;
   FeedForwardConfig ffn;  ///< size 0 where there are experts, or neither
   std::optional<ExpertsConfig> experts;
+  TokenConvolutionConfig token_convolution = {};
   bool scaled = false;  ///< at last the stream is multiplied by a number, a tensor
   // Of a rank's share (models/shares.h): what all ranks' mixers give, or their feed-forwards, is
   // added up.
@@ -600,6 +614,9 @@ struct PoolingConfig {
   bool sigmoid = false;                 ///< of each score
   int64_t max_tokens = 0;               ///< longer texts are cut; 0: max_context
   std::string prompt = {};              ///< stands before every text
+  /// Of a decoder with an encoder, which both read the text: the token that the decoder sees before
+  /// it, and not its last one (BART).
+  std::optional<int32_t> start = {};
   bool operator==(const PoolingConfig&) const = default;
 };
 

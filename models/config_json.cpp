@@ -265,6 +265,13 @@ void members(Visit visit, const LaurelConfig* /*of*/) {
 }
 
 template <typename Visit>
+void members(Visit visit, const TokenConvolutionConfig* /*of*/) {
+  visit("taps", &TokenConvolutionConfig::taps);
+  visit("activation", &TokenConvolutionConfig::activation);
+  visit("norm", &TokenConvolutionConfig::norm);
+}
+
+template <typename Visit>
 void members(Visit visit, const AltUpConfig* /*of*/) {
   visit("streams", &AltUpConfig::streams);
   visit("norm", &AltUpConfig::norm);
@@ -294,6 +301,7 @@ void members(Visit visit, const LayerConfig* /*of*/) {
   visit("ffn_norms", &LayerConfig::ffn_norms);
   visit("ffn", &LayerConfig::ffn);
   visit("experts", &LayerConfig::experts);
+  visit("token_convolution", &LayerConfig::token_convolution);
   visit("scaled", &LayerConfig::scaled);
 }
 
@@ -367,6 +375,7 @@ void members(Visit visit, const PoolingConfig* /*of*/) {
   visit("sigmoid", &PoolingConfig::sigmoid);
   visit("max_tokens", &PoolingConfig::max_tokens);
   visit("prompt", &PoolingConfig::prompt);
+  visit("start", &PoolingConfig::start);
 }
 
 template <typename Visit>

@@ -20,6 +20,7 @@
 #include "models/model.h"
 #include "models/stream.h"
 #include "models/tables.h"
+#include "models/token_convolution.h"
 
 namespace faststream {
 namespace {
@@ -66,6 +67,10 @@ class Decoder : public Model {
         std::visit([&](auto& kind) { complete(kind, backend_, tables_); }, mixer);
       }
       if (layer.laurel) layer.laurel.factor = tables_.add({std::sqrt(0.5F)});
+      if (layer.token_convolution) {
+        layer.token_convolution.zeros =
+            tables_.add(std::vector<float>(static_cast<size_t>(config.hidden)));
+      }
     }
   }
 
@@ -257,6 +262,7 @@ class Decoder : public Model {
       const LayerWeights& weights = weights_.layers[static_cast<size_t>(n - first)];
 
       keep_layer_state(n, stream.rows());
+      keep_tokens_around(pass, weights.token_convolution, stream);
       altup.predict(weights.altup, stream);
       // Parallel branches, and mixers, all read what the layer begins with, and a laurel what
       // mixers read.
@@ -300,6 +306,7 @@ class Decoder : public Model {
         ffn_input = stream.before(weights.ffn_norms.before, activations_.normed);
       }
       feed_forward(pass, layer, weights, ffn_input, stream, deferred);
+      add_convolution(pass, weights.token_convolution, stream);
       altup.correct(weights.altup, stream);
       inputs.add(n, weights.input, stream);
       if (weights.scale != nullptr) stream.scale(weights.scale);

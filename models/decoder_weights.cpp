@@ -79,6 +79,10 @@ class Finder {
     weights.altup = {norm(altup_norm, config_.altup.norm), linear(altup_gates),
                      linear(altup_predict), linear(altup_correct)};
     weights.laurel = {linear(laurel_in), linear(laurel_out), norm(laurel_norm, layer.laurel.norm)};
+    weights.token_convolution = {
+        .product = linear(token_convolution),
+        .activation = layer.token_convolution.activation,
+        .norm = norm(token_convolution_norm, layer.token_convolution.norm)};
     weights.mixer_norms = {norm(attention_norm, layer.mixer_norms.before),
                            norm(attention_after_norm, layer.mixer_norms.after),
                            norm(attention_stream_norm, layer.mixer_norms.stream)};

@@ -157,6 +157,16 @@ struct LaurelWeights {
   [[nodiscard]] explicit operator bool() const { return static_cast<bool>(in); }
 };
 
+/// Of TokenConvolutionConfig.
+struct TokenConvolutionWeights {
+  Linear product;
+  Activation activation = Activation::none;
+  Norm norm;
+  const float* zeros = nullptr;  ///< [hidden]
+
+  [[nodiscard]] explicit operator bool() const { return static_cast<bool>(product); }
+};
+
 /// What adds a layer's own to the stream.
 struct LayerInputWeights {
   const float* scale = nullptr;  ///< [hidden] of what the gate reads; null: none
@@ -195,6 +205,7 @@ struct LayerWeights {
   const float* experts_sum_bias = nullptr;  ///< [hidden]; null: none
   FeedForwardWeights shared;
   Linear shared_gate;
+  TokenConvolutionWeights token_convolution;
   LayerInputWeights input;
   const float* scale = nullptr;  ///< [1] of the stream, at last; null: none
 };

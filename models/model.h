@@ -86,7 +86,8 @@ class Model {
   [[nodiscard]] virtual Matrix kept_hidden() const = 0;
 
   /// Of a description with pooling: encode(), then what pooling and dense layers make of each
-  /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise.
+  /// sequence, before `normalize` and `sigmoid`. [n_sequences, vector_size()] f32 likewise. Of one
+  /// with an encoder that has read the sources.
   virtual Matrix embed(const BatchView& batch, const LayerMemory& memory) = 0;
 };
 

@@ -184,6 +184,10 @@ std::string_view kind_name(TensorKind kind) {
       return "ffn_after_norm";
     case TensorKind::ffn_stream_norm:
       return "ffn_stream_norm";
+    case TensorKind::token_convolution:
+      return "token_convolution";
+    case TensorKind::token_convolution_norm:
+      return "token_convolution_norm";
     case TensorKind::input_scale:
       return "input_scale";
     case TensorKind::input_gate:
@@ -247,6 +251,7 @@ bool takes_format(TensorKind kind) {
                                  ffn_gate_up,
                                  ffn_up,
                                  ffn_down,
+                                 token_convolution,
                                  input_gate,
                                  input_out,
                                  experts_gate_up,
@@ -415,6 +420,7 @@ class Planner {
     if (layer.ffn.xielu) vector(TensorKind::ffn_xielu, kXieluNumbers, TensorRole::bias);
     norm(TensorKind::ffn_after_norm, layer.ffn_norms.after);
     norm(TensorKind::ffn_stream_norm, layer.ffn_norms.stream);
+    if (layer.token_convolution) token_convolution(layer.token_convolution);
     if (config_.layer_inputs) input(config_.layer_inputs);
     if (layer.scaled) vector(TensorKind::stream_scale, 1, TensorRole::norm);
   }
@@ -434,6 +440,12 @@ class Planner {
     matrix(TensorKind::laurel_in, config_.weight_format, laurel.rank, config_.hidden, false, {});
     matrix(TensorKind::laurel_out, config_.weight_format, config_.hidden, laurel.rank, false, {});
     norm(TensorKind::laurel_norm, laurel.norm);
+  }
+
+  void token_convolution(const TokenConvolutionConfig& convolution) {
+    matrix(TensorKind::token_convolution, config_.weight_format, config_.hidden,
+           convolution.taps * config_.hidden, true, {.activation = convolution.activation});
+    norm(TensorKind::token_convolution_norm, convolution.norm);
   }
 
   void input(const LayerInputsConfig& inputs) {

@@ -106,6 +106,8 @@ enum class TensorKind : uint8_t {
   experts_sum_bias,
   ffn_after_norm,
   ffn_stream_norm,
+  token_convolution,
+  token_convolution_norm,
   input_scale,
   input_gate,
   input_out,
@@ -410,6 +412,8 @@ struct TensorPlan {
 ///   layers.N.experts_sum_bias         [hidden]
 ///   layers.N.ffn_after_norm           [hidden]
 ///   layers.N.ffn_stream_norm          [hidden]
+///   layers.N.token_convolution        [hidden, taps · hidden]   W_0, W_1, ..
+///   layers.N.token_convolution_norm   [hidden]
 ///   layers.N.input_scale              [hidden]              of what input_gate reads
 ///   layers.N.input_gate               [size, hidden]        of the layer's inputs
 ///   layers.N.input_out                [hidden, size]

@@ -1,11 +1,14 @@
-// BART (arXiv:1910.13461) and the encoder-decoders that are built like it: mBART (arXiv:2001.08210,
-// 2008.00401), MVP (arXiv:2206.12131), Pegasus (arXiv:1912.08777), Blenderbot (arXiv:2004.13637),
-// M2M-100 (arXiv:2010.11125) with NLLB (arXiv:2207.04672), and Marian (arXiv:1804.00344), the
-// original transformer.
+// BART (arXiv:1910.13461) and the encoder-decoders that are built like it: PLBart
+// (arXiv:2103.06333), mBART (arXiv:2001.08210, 2008.00401), MVP (arXiv:2206.12131), Pegasus
+// (arXiv:1912.08777), Blenderbot (arXiv:2004.13637), M2M-100 (arXiv:2010.11125) with NLLB
+// (arXiv:2207.04672), and Marian (arXiv:1804.00344), the original transformer.
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "convert/families/normalized_table.h"
 #include "convert/families/positions.h"
 
 namespace faststream::convert {
@@ -110,11 +113,23 @@ FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind)
   return model;
 }
 
+// Both stacks read the text, and labels are scored by what the decoder makes of its end.
+void score_labels_of_text(FamilyModel& model, const JsonView& config) {
+  remove_output(model);
+  score_labels(model, config,
+               {.dense = "classification_head.dense",
+                .scores = "classification_head.out_proj",
+                .pooling = Pooling::last});
+  model.config.pooling->start = static_cast<int32_t>(
+      number_of(config, "decoder_start_token_id", model.config.vocab - 1, model.answers.start));
+}
+
 }  // namespace
 
 FamilyModel describe_bart(const FamilySource& source) {
   FamilyModel model = describe_like_bart(source, {.embedding_norm = true});
   model.answers.start = 2;
+  if (is_classifier(source.config)) score_labels_of_text(model, source.config);
   return model;
 }
 
@@ -130,6 +145,13 @@ FamilyModel describe_mbart(const FamilySource& source) {
   return model;
 }
 
+FamilyModel describe_plbart(const FamilySource& source) {
+  FamilyModel model = describe_like_bart(source, {.embedding_norm = true, .scaled = true});
+  model.answers.start = 2;
+  model.answers.languages.target = TargetLanguage::first;
+  return model;
+}
+
 FamilyModel describe_pegasus(const FamilySource& source) {
   FamilyModel model = describe_like_bart(source, {.norms_before = true, .positions_stored = false});
   compute_positions(model, sinusoid);
@@ -139,6 +161,42 @@ FamilyModel describe_pegasus(const FamilySource& source) {
 FamilyModel describe_blenderbot(const FamilySource& source) {
   FamilyModel model = describe_like_bart(source, {.norms_before = true, .offset = 0});
   model.answers.start = 1;
+  return model;
+}
+
+// The decoder normalizes embeddings before it adds positions to them: its table has them so, beside
+// that of the encoder and the output.
+FamilyModel describe_blenderbot_small(const FamilySource& source) {
+  refuse_other(source.config, "tie_word_embeddings", true);
+  FamilyModel model = describe_like_bart(source, {.embedding_norm = true, .offset = 0});
+  model.answers.start = 1;
+  EmbeddingConfig& embedding = model.config.embedding;
+  const float eps = embedding.norm.eps / (embedding.multiplier * embedding.multiplier);
+  embedding.norm = {};
+  embedding.multiplier = 1;
+  model.config.output.tied = false;
+  ModelConfig encoder = *model.config.encoder;
+  encoder.embedding.shared = false;
+  model.config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+  leave_out(model.modules, {"decoder.layernorm_embedding", "lm_head"});
+  model.finish = [eps, modules = model.modules, finish = std::move(model.finish)](
+                     const ModelConfig& described, const Checkpoint& weights, TensorParts& parts) {
+    if (finish) finish(described, weights, parts);
+    const std::string base = base_in(weights, modules);
+    const NormalizedTable table{.name = base + modules.embedding + ".weight",
+                                .norm = base + modules.embedding_norm,
+                                .eps = eps};
+    const std::vector<int64_t> shape = {described.vocab, described.hidden};
+    TensorPart normalized{.source = "", .shape = shape};
+    normalized.values = std::make_shared<const std::vector<float>>(
+        rows_of(table, described.vocab, described.hidden, weights));
+    const TensorId of_decoder{TensorKind::embedding};
+    TensorId of_encoder = of_decoder;
+    of_encoder.of_encoder = true;
+    parts[of_decoder] = {std::move(normalized)};
+    parts[of_encoder] = {{.source = table.name, .shape = shape}};
+    parts[{TensorKind::output}] = {{.source = table.name, .shape = shape}};
+  };
   return model;
 }
 

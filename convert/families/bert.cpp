@@ -1,23 +1,17 @@
 // BERT (arXiv:1810.04805), RoBERTa (arXiv:1907.11692) and what is built like it (XLM-RoBERTa,
 // arXiv:1911.02116; CamemBERT, arXiv:1911.03894; JinaBERT, arXiv:2310.19923; ELECTRA,
 // arXiv:2003.10555; LUKE, arXiv:2010.01057; data2vec, arXiv:2202.03555; ERNIE, arXiv:2107.12904;
-// RemBERT, arXiv:2010.12821), also with norms before each branch (Megatron's BERT,
-// arXiv:1909.08053; XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
+// RemBERT, arXiv:2010.12821; DPR, arXiv:2004.04906), also with norms before each branch (Megatron's
+// BERT, arXiv:1909.08053; XLM-RoBERTa XL, arXiv:2105.00572; RoBERTa of arXiv:2202.08005).
+#include "convert/families/bert.h"
+
 #include <memory>
 #include <string>
 
-#include "convert/families/family.h"
 #include "support/printable.h"
 
 namespace faststream::convert {
 namespace {
-
-constexpr PlainShape kBert = {.n_layers = 12,
-                              .hidden = 768,
-                              .n_heads = 12,
-                              .ffn_hidden = 3072,
-                              .vocab = 30522,
-                              .max_context = 512};
 
 constexpr PlainShape kXlmRobertaXl = {.n_layers = 36,
                                       .hidden = 2560,
@@ -37,28 +31,7 @@ void require(const JsonView& config, std::string_view key, const std::string& va
 FamilyModel bert_in(const JsonView& config, const std::string& base, double eps,
                     const PlainShape& otherwise = kBert) {
   refuse_if(config, "is_decoder", "a mask of later tokens");
-  NormConfig norm = layer_norm_in(config, "layer_norm_eps");
-  norm.eps = number_in(config, "layer_norm_eps", eps);
-  const PlainShape shape = shape_in(config, otherwise);
-  FamilyModel model{post_norm_encoder(shape, norm, activation_in(config, "hidden_act", "gelu"))};
-  model.config.embedding.positions = shape.max_context;
-  model.config.embedding.segments = count_in(config, "type_vocab_size", kMaxSize, 2);
-
-  Modules& m = model.modules;
-  m.base = base + ".";
-  m.embedding = "embeddings.word_embeddings";
-  m.positions = "embeddings.position_embeddings";
-  m.segments = "embeddings.token_type_embeddings";
-  m.embedding_norm = "embeddings.LayerNorm";
-  m.layers = "encoder.layer.";
-  m.qkv = {"attention.self.query", "attention.self.key", "attention.self.value"};
-  m.attention_out = "attention.output.dense";
-  m.attention_stream_norm = "attention.output.LayerNorm";
-  m.gate_up = {"intermediate.dense"};
-  m.down = "output.dense";
-  m.ffn_stream_norm = "output.LayerNorm";
-  m.unused = {".position_ids"};
-  return model;
+  return bert_stack(config, base, eps, otherwise);
 }
 
 // BERT's: a classifier scores labels; what predicts masked tokens and next sentences is left out.
@@ -103,6 +76,32 @@ void use_norms_before(FamilyModel& model, const NormsBefore& norms) {
 
 }  // namespace
 
+FamilyModel bert_stack(const JsonView& config, const std::string& base, double eps,
+                       const PlainShape& otherwise) {
+  NormConfig norm = layer_norm_in(config, "layer_norm_eps");
+  norm.eps = number_in(config, "layer_norm_eps", eps);
+  const PlainShape shape = shape_in(config, otherwise);
+  FamilyModel model{post_norm_encoder(shape, norm, activation_in(config, "hidden_act", "gelu"))};
+  model.config.embedding.positions = shape.max_context;
+  model.config.embedding.segments = count_in(config, "type_vocab_size", kMaxSize, 2);
+
+  Modules& m = model.modules;
+  m.base = base + ".";
+  m.embedding = "embeddings.word_embeddings";
+  m.positions = "embeddings.position_embeddings";
+  m.segments = "embeddings.token_type_embeddings";
+  m.embedding_norm = "embeddings.LayerNorm";
+  m.layers = "encoder.layer.";
+  m.qkv = {"attention.self.query", "attention.self.key", "attention.self.value"};
+  m.attention_out = "attention.output.dense";
+  m.attention_stream_norm = "attention.output.LayerNorm";
+  m.gate_up = {"intermediate.dense"};
+  m.down = "output.dense";
+  m.ffn_stream_norm = "output.LayerNorm";
+  m.unused = {".position_ids"};
+  return model;
+}
+
 FamilyModel describe_bert(const FamilySource& source) {
   require(source.config, "position_embedding_type", "absolute", "absolute");
   FamilyModel model = bert_in(source.config, "bert", 1e-12);
@@ -136,6 +135,23 @@ FamilyModel describe_roberta(const FamilySource& source) {
   const auto positions = source.config.get<std::string>("position_embedding_type", "absolute");
   if (positions == "rotary") return describe_jina_embeddings_v3(source);
   return roberta_in(source, "roberta");
+}
+
+// A text's vector is its first token's state, or a product of that.
+FamilyModel describe_dpr(const FamilySource& source) {
+  const JsonView& config = source.config;
+  refuse_other(config, "position_embedding_type", "absolute");
+  const bool of_questions = has_modules(source.weights, "question_encoder.");
+  const std::string base = of_questions ? "question_encoder." : "ctx_encoder.";
+  FamilyModel model = bert_in(config, base + "bert_model", 1e-12);
+  leave_out(model.modules, {"pooler.dense"});
+  PoolingConfig& pooling = model.config.pooling.emplace();
+  pooling.mode = Pooling::first;
+  const int64_t size = number_of(config, "projection_dim", kMaxSize, 0);
+  if (size == 0) return model;
+  pooling.dense = {{.size = size, .bias = true}};
+  model.modules.dense = {{.product = base + "encode_proj"}};
+  return model;
 }
 
 FamilyModel describe_data2vec_text(const FamilySource& source) {

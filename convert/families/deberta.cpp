@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "convert/families/family.h"
-#include "convert/weights/read_values.h"
+#include "convert/families/normalized_table.h"
 
 namespace faststream::convert {
 namespace {
@@ -47,43 +47,6 @@ std::set<std::string> words_in(const JsonView& config, std::string_view key) {
   return words;
 }
 
-/// The table of relative positions, whose rows all layers make their vectors of.
-struct PositionTable {
-  std::string name;
-  std::string norm = {};  ///< of its rows, a module; empty: none
-  float eps = 0;
-};
-
-// Its rows, normalized.
-std::vector<float> rows_of(const PositionTable& table, int64_t rows, int64_t hidden,
-                           const Checkpoint& weights) {
-  std::vector<std::byte> raw;
-  const auto read = [&](const std::string& name, const std::vector<int64_t>& shape) {
-    const SourceTensor& tensor = weights.require(name, shape);
-    std::vector<float> values(static_cast<size_t>(tensor.elements()));
-    read_values(weights, tensor, 0, values, raw);
-    return values;
-  };
-  std::vector<float> values = read(table.name, {rows, hidden});
-  if (table.norm.empty()) return values;
-  const std::vector<float> weight = read(table.norm + ".weight", {hidden});
-  const std::vector<float> bias = read(table.norm + ".bias", {hidden});
-  const auto n = static_cast<size_t>(hidden);
-  for (size_t first = 0; first < values.size(); first += n) {
-    const std::span<float> row = std::span(values).subspan(first, n);
-    double sum = 0;
-    for (const float x : row) sum += x;
-    const double mean = sum / static_cast<double>(n);
-    double squares = 0;
-    for (const float x : row) squares += (x - mean) * (x - mean);
-    const double factor = 1 / std::sqrt(squares / static_cast<double>(n) + table.eps);
-    for (size_t i = 0; i < n; ++i) {
-      row[i] = static_cast<float>((row[i] - mean) * factor * weight[i] + bias[i]);
-    }
-  }
-  return values;
-}
-
 /// The products of attention that make vectors of them, for queries and for keys.
 struct PositionProducts {
   std::string for_queries;
@@ -117,7 +80,7 @@ std::vector<TensorPart> vectors_of(const std::shared_ptr<const std::vector<float
 }
 
 // Gives each layer what its queries and keys are multiplied with.
-void set_vectors(const Modules& modules, const PositionTable& table,
+void set_vectors(const Modules& modules, const NormalizedTable& table,
                  const PositionProducts& products, const ModelConfig& config,
                  const Checkpoint& weights, TensorParts& parts) {
   const std::string base = base_in(weights, modules);
@@ -143,7 +106,7 @@ void set_vectors(const Modules& modules, const PositionTable& table,
 }
 
 // A checkpoint has it, and its norm, also where attention makes nothing of it.
-void leave_out_table(Modules& modules, const PositionTable& table) {
+void leave_out_table(Modules& modules, const NormalizedTable& table) {
   modules.unused.push_back(table.name);
   if (!table.norm.empty()) leave_out(modules, {table.norm});
 }
@@ -218,6 +181,46 @@ FamilyModel deberta_in(const JsonView& config, const PlainShape& otherwise, bool
   return model;
 }
 
+// Beside the first layer, as "conv_kernel_size" asks for it.
+void add_token_convolution(ModelConfig& model, const JsonView& config) {
+  const int64_t taps = number_of(config, "conv_kernel_size", kMaxSize, 0);
+  if (taps == 0) return;
+  refuse_other(config, "conv_groups", 1);
+  if (taps == 1 || taps % 2 == 0) {
+    config.member("conv_kernel_size")
+        .fail("is not an odd number above 1, which alone is supported");
+  }
+  const auto name = config.get<std::string>("conv_act", "tanh");
+  const TokenConvolutionConfig convolution{
+      .taps = taps,
+      .activation = name == "tanh" ? Activation::tanh : activation_named(config, name),
+      .norm = model.embedding.norm};
+  change_layers(model, [&](int64_t n, LayerConfig& layer) {
+    if (n == 0) layer.token_convolution = convolution;
+  });
+}
+
+// A checkpoint's rows have the taps of each input side by side.
+void set_token_convolution(const Modules& modules, const ModelConfig& config,
+                           const Checkpoint& weights, TensorParts& parts) {
+  const int64_t taps = config.layer(0).token_convolution.taps;
+  if (taps == 0) return;
+  const std::string base = base_in(weights, modules) + "encoder.conv.";
+  TensorPart part{.source = base + "conv.weight", .shape = {config.hidden, config.hidden, taps}};
+  static_cast<void>(weights.require(part.source, part.shape));  // before a list as wide is made
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    for (int64_t input = 0; input < config.hidden; ++input) {
+      part.column_blocks.push_back(input * taps + tap);
+    }
+  }
+  const TensorId product{TensorKind::token_convolution};
+  const TensorId norm{TensorKind::token_convolution_norm};
+  parts[product] = {std::move(part)};
+  parts[bias_of(product)] = {{.source = base + "conv.bias", .shape = {config.hidden}}};
+  parts[norm] = {{.source = base + "LayerNorm.weight", .shape = {config.hidden}}};
+  parts[bias_of(norm)] = {{.source = base + "LayerNorm.bias", .shape = {config.hidden}}};
+}
+
 // Scores are divided by the root of so many times head_dim.
 float scale_of(const AttentionConfig& attention, size_t summands) {
   return inverse_root(static_cast<double>(attention.head_dim) * static_cast<double>(summands));
@@ -233,7 +236,7 @@ FamilyModel describe_deberta(const FamilySource& source) {
   attention.scale = scale_of(attention, 1 + words_in(config, "pos_att_type").size());
   model.modules.qkv = {"attention.self.in_proj"};
   model.modules.joined_qkv = JoinedQkv::by_kv_head;
-  const PositionTable table{.name = "encoder.rel_embeddings.weight"};
+  const NormalizedTable table{.name = "encoder.rel_embeddings.weight"};
   leave_out_table(model.modules, table);
   model.finish = [table, modules = model.modules](const ModelConfig& described,
                                                   const Checkpoint& weights, TensorParts& parts) {
@@ -256,10 +259,6 @@ FamilyModel describe_deberta(const FamilySource& source) {
 
 FamilyModel describe_deberta_v2(const FamilySource& source) {
   const JsonView& config = source.config;
-  if (number_of(config, "conv_kernel_size", kMaxSize, 0) != 0) {
-    config.member("conv_kernel_size")
-        .fail("asks for a convolution beside the first layer, which is not supported");
-  }
   FamilyModel model = deberta_in(config, kSecond, true);
   AttentionConfig& attention = model.config.layer_kinds[0].attention();
   const std::set<std::string> types = words_in(config, "pos_att_type");
@@ -267,15 +266,17 @@ FamilyModel describe_deberta_v2(const FamilySource& source) {
   model.modules.qkv = {"attention.self.query_proj", "attention.self.key_proj",
                        "attention.self.value_proj"};
   const bool has_norm = words_in(config, "norm_rel_ebd").contains("layer_norm");
-  const PositionTable table{.name = "encoder.rel_embeddings.weight",
-                            .norm = has_norm ? "encoder.LayerNorm" : "",
-                            .eps = model.config.embedding.norm.eps};
+  const NormalizedTable table{.name = "encoder.rel_embeddings.weight",
+                              .norm = has_norm ? "encoder.LayerNorm" : "",
+                              .eps = model.config.embedding.norm.eps};
   leave_out_table(model.modules, table);
-  if (!attention.relative_scores) return model;
+  add_token_convolution(model.config, config);
   // Where they are shared, those that make keys and queries.
   const std::string own = config.get("share_att_key", false) ? "" : "pos_";
   model.finish = [table, own, modules = model.modules](
                      const ModelConfig& described, const Checkpoint& weights, TensorParts& parts) {
+    set_token_convolution(modules, described, weights, parts);
+    if (!described.layer(0).attention().relative_scores) return;
     set_vectors(modules, table, {.for_queries = own + "key_proj", .for_keys = own + "query_proj"},
                 described, weights, parts);
   };

@@ -88,6 +88,8 @@ class PartsMaker {
         return {distances()};
       case attention_relative_keys:
       case attention_relative_queries:
+      case token_convolution:
+      case token_convolution_norm:
         return {};  // what they are made of is the family's to say, in `finish`
       case latent_q_down:
         return {product(m.latent_q_down, latent().q_rank, hidden)};

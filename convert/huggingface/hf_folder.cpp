@@ -18,6 +18,7 @@
 #include "convert/quantized/quantization.h"
 #include "convert/tokenizers/esm_vocabulary.h"
 #include "convert/tokenizers/separate_vocabulary.h"
+#include "convert/tokenizers/subword_nmt.h"
 #include "convert/tokenizers/tokenizer_file.h"
 #include "convert/weights/read_values.h"
 #include "engine/default_sampling.h"
@@ -115,6 +116,7 @@ TokenizerFiles read_hf_tokenizers(const fs::path& folder, const SourceModel& mod
   if (model.config.encoder) {
     if (auto found = read_separate_vocabulary(folder, files)) return *std::move(found);
   }
+  if (auto found = read_subword_nmt(folder, files)) return {*std::move(found)};
   if (auto found = read_esm_vocabulary(folder, files)) return {*std::move(found)};
   throw Error(folder.string() +
               ": holds neither tokenizer.json nor tokenizer.model; name a tokenizer with "
@@ -409,7 +411,8 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
                        model.tokenizer.sentencepiece, model.tokenizer.config);
   }
   if (found.encoder) use_tokenizer(*std::move(found.encoder), model.encoder_tokenizer.emplace());
-  if (model.config.encoder) {
+  const bool answers_prompts = model.config.encoder && !model.config.output.none;
+  if (answers_prompts) {
     if (generation_config.value("do_sample", json()) != true) model.sampling["temperature"] = 0;
     AnswerRules answers =
         answers_from_hf(config, generation_config, family.answers, model.tokenizer.config,
@@ -424,8 +427,9 @@ SourceModel open_hf_folder(const fs::path& folder, const std::optional<fs::path>
     }
     model.answers = answer_rules_to_json(answers);
   }
-  model.untaken_settings =
-      untaken_from_hf(config, generation_config, model.config.encoder != nullptr);
+  if (!model.config.output.none) {
+    model.untaken_settings = untaken_from_hf(config, generation_config, answers_prompts);
+  }
   model.files = std::move(files);
   return model;
 }

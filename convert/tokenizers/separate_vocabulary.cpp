@@ -1,6 +1,7 @@
 #include "convert/tokenizers/separate_vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -9,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "convert/tokenizers/vocabulary_json.h"
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
@@ -31,22 +33,6 @@ constexpr const char* kUnknown = "<unk>";
 SentencePieceModel read_model(const fs::path& path, SourceFiles& files) {
   const std::string bytes = files.read(path, kMaxModelBytes);
   return parse_sentencepiece_model(std::as_bytes(std::span(bytes)), path.string());
-}
-
-// Of vocab.json, by id.
-std::vector<std::string> read_vocabulary(const fs::path& path, SourceFiles& files) {
-  const json texts = files.read_json(path);
-  std::vector<std::string> by_id(texts.size());
-  for (const auto& [text, id] : texts.items()) {
-    const auto n = static_cast<int64_t>(by_id.size());
-    if (!id.is_number_integer() || id.get<int64_t>() < 0 || id.get<int64_t>() >= n ||
-        text.empty() || !by_id[id.get<size_t>()].empty()) {
-      throw Error(path.string() + ": gives the token " + in_quotes(text) +
-                  " no id of its own below the number of tokens, " + std::to_string(n));
-    }
-    by_id[id.get<size_t>()] = text;
-  }
-  return by_id;
 }
 
 // Language codes of Marian's, and what texts have no words for.
@@ -109,7 +95,7 @@ TokenizerFile finished(const fs::path& path, SentencePieceModel model,
 
 TokenizerFile read_side(const fs::path& path, const fs::path& vocabulary, SourceFiles& files) {
   SentencePieceModel model = read_model(path, files);
-  reorder(model, read_vocabulary(vocabulary, files));
+  reorder(model, read_vocabulary_json(vocabulary, files));
   return finished(path, std::move(model));
 }
 
@@ -144,7 +130,7 @@ std::vector<std::string> m2m_languages(const fs::path& folder, SourceFiles& file
 TokenizerFile read_m2m_100(const fs::path& folder, SourceFiles& files) {
   const fs::path path = folder / "sentencepiece.bpe.model";
   SentencePieceModel model = read_model(path, files);
-  reorder(model, read_vocabulary(folder / "vocab.json", files));
+  reorder(model, read_vocabulary_json(folder / "vocab.json", files));
   for (std::string& language : m2m_languages(folder, files)) {
     model.pieces.push_back({.text = std::move(language), .type = PieceType::control});
   }
@@ -153,6 +139,49 @@ TokenizerFile read_m2m_100(const fs::path& folder, SourceFiles& files) {
                           .get<std::string>("src_lang", "en");
   const int32_t language = id_of(model, "__" + source + "__", folder);
   return finished(path, std::move(model), {language});
+}
+
+// The tokens of languages behind a model of a few languages, or of many, in their order.
+std::vector<std::string> plbart_languages(const JsonView& config) {
+  std::vector<std::string> languages = {"__java__", "__python__", "__en_XX__"};
+  const auto codes = config.get<std::string>("language_codes", "base");
+  if (codes == "base") return languages;
+  if (codes != "multi") config.member("language_codes").fail("is neither \"base\" nor \"multi\"");
+  languages.insert(languages.end(), {"__javascript__", "__php__", "__ruby__", "__go__"});
+  return languages;
+}
+
+// What stands before the pieces of fairseq's vocabulary, in place of a model's first ones.
+void put_before_pieces(SentencePieceModel& model, const fs::path& path) {
+  const std::array<std::string_view, 3> first = {kUnknown, "<s>", kEnd};
+  const std::span<const Piece> pieces = model.pieces;
+  if (pieces.size() < first.size() ||
+      !std::ranges::equal(first, pieces.first(first.size()), {}, {}, &Piece::text)) {
+    throw Error(path.string() + ": does not begin with the tokens <unk>, <s> and </s>");
+  }
+  std::vector<std::string> by_id = {"<s>", "<pad>", kEnd, kUnknown};
+  for (const Piece& piece : pieces.subspan(first.size())) by_id.push_back(piece.text);
+  reorder(model, std::move(by_id));
+}
+
+TokenizerFile read_plbart(const fs::path& folder, const JsonView& config, SourceFiles& files) {
+  const fs::path path = folder / "sentencepiece.bpe.model";
+  SentencePieceModel model = read_model(path, files);
+  put_before_pieces(model, path);
+  std::vector<std::string> after = plbart_languages(config);
+  const bool has_few = config.get<std::string>("language_codes", "base") == "base";
+  if (has_few) after.emplace_back("<mask>");
+  for (std::string& token : after) {
+    model.pieces.push_back({.text = std::move(token), .type = PieceType::control});
+  }
+  std::string language = has_few ? "" : "__en_XX__";
+  if (const auto named = config.find("src_lang")) language = named->as<std::string>();
+  if (!language.empty() && !language.starts_with("__")) language = "__" + language + "__";
+  std::vector<int32_t> behind;
+  if (!language.empty()) behind.push_back(id_of(model, language, folder));
+  TokenizerFile file = finished(path, std::move(model));
+  file.config->suffix.insert(file.config->suffix.end(), behind.begin(), behind.end());
+  return file;
 }
 
 TokenizerFile read_t5(const fs::path& folder, SourceFiles& files) {
@@ -175,6 +204,13 @@ std::optional<TokenizerFiles> read_separate_vocabulary(const fs::path& folder, S
   if (has("source.spm") && has("vocab.json")) return read_marian(folder, files);
   if (has("sentencepiece.bpe.model") && has("vocab.json")) {
     return TokenizerFiles{read_m2m_100(folder, files)};
+  }
+  if (has("sentencepiece.bpe.model")) {
+    const json config = files.read_json(folder / "tokenizer_config.json");
+    const JsonView view(config, (folder / "tokenizer_config.json").string());
+    if (view.get<std::string>("tokenizer_class", "") == "PLBartTokenizer") {
+      return TokenizerFiles{read_plbart(folder, view, files)};
+    }
   }
   if (has("spiece.model")) return TokenizerFiles{read_t5(folder, files)};
   return std::nullopt;

@@ -1,5 +1,5 @@
 // Tokenizers whose ids are not those of their SentencePiece model but of a vocabulary beside it:
-// Marian's, M2M-100's; and T5's, whose vocabulary goes on after the model's.
+// Marian's, M2M-100's; and T5's and PLBart's, whose vocabularies have more than the model's.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,8 @@ namespace faststream::convert {
 ///
 ///   source.spm, vocab.json                   Marian: what source.spm lacks is for answers alone
 ///   sentencepiece.bpe.model, vocab.json      M2M-100: and its languages after them
+///   sentencepiece.bpe.model                  PLBart, which tokenizer_config.json's class says:
+///                                            fairseq's ids, and its languages after them
 ///   spiece.model                             T5: and its extra ids
 ///
 /// with what it puts before and after a text; nothing where the folder has none of them. Where

@@ -43,14 +43,20 @@ std::pair<size_t, size_t> cut_pair(size_t first, size_t second, size_t room) {
   return first <= second ? std::pair(of_shorter, of_longer) : std::pair(of_longer, of_shorter);
 }
 
+// Whether keys and values are of use after their layer: a later one reads them, or they are those
+// of a source, of which all layers of a decoder have some before its first one runs.
+bool keeps_kv(const ModelConfig& config, int64_t layer) {
+  return config.encoder || lends_kv(config, layer);
+}
+
 // Bytes of KV pages that the layers of a step need: those that layers share, as their keys and
-// values are of no use after them, then those of each layer that lends its own to later ones.
+// values are of no use after them, then those of each layer that keeps its own.
 std::vector<size_t> kv_bytes(const ModelConfig& config, DType dtype, int32_t n_pages) {
   std::vector<size_t> bytes(1);
   for (const int64_t n : kv_layers(config)) {
     const size_t of_layer = static_cast<size_t>(n_pages) * kPageTokens *
                             kv_token_bytes(*kv_geometry(config.layer(n)), dtype);
-    if (lends_kv(config, n)) {
+    if (keeps_kv(config, n)) {
       bytes.push_back(of_layer);
     } else {
       bytes.front() = std::max(bytes.front(), of_layer);
@@ -155,7 +161,8 @@ struct Embedder::Impl : ModelOnDevice {
       limits = {
           .max_tokens = static_cast<int32_t>(tokens),
           .max_logits = static_cast<int32_t>(std::min<int64_t>(tokens, most_texts(state_bytes)))};
-      n_pages = pages_for(tokens) + limits.max_logits;
+      n_text_pages = pages_for(tokens) + limits.max_logits;
+      n_pages = config.encoder ? 2 * n_text_pages : n_text_pages;
       const std::vector<size_t> of_kv = kv_bytes(config, kv_type, n_pages);
       const size_t taken =
           weight_bytes() + activation_bytes(config, activations, limits) +
@@ -176,9 +183,9 @@ struct Embedder::Impl : ModelOnDevice {
     for (const size_t bytes : kv_bytes(config, dtype, n_pages)) {
       kv_memory.push_back(backend->allocate(bytes));
     }
-    size_t lenders = 0;
+    size_t keepers = 0;
     for (const int64_t n : kv_layers(config)) {
-      const Buffer& memory = kv_memory[lends_kv(config, n) ? ++lenders : 0];
+      const Buffer& memory = kv_memory[keeps_kv(config, n) ? ++keepers : 0];
       kv.push_back(kv_layer(*kv_geometry(config.layer(n)), dtype, memory.get(), n_pages, 0));
     }
   }
@@ -276,7 +283,11 @@ struct Embedder::Impl : ModelOnDevice {
   }
 
   void step(std::span<const Tokens> tokens, std::span<TextVector> vectors) {
-    pack(tokens);
+    if (config.encoder) {
+      pack(tokens, *config.encoder);
+      model->read_sources(backend->upload(batch), kv);
+    }
+    pack(tokens, config);
     const Matrix result = model->embed(backend->upload(batch), {.kv = kv, .states = states});
     values.resize(static_cast<size_t>(result.rows * result.cols));
     backend->copy_to_host(values.data(), result.data, values.size() * sizeof(float));
@@ -290,13 +301,15 @@ struct Embedder::Impl : ModelOnDevice {
     }
   }
 
-  void pack(std::span<const Tokens> texts) {
+  // The texts as the model, or its encoder, reads them. Sources are in the second half of pages.
+  void pack(std::span<const Tokens> texts, const ModelConfig& stack) {
     batch = Batch{};
-    const bool has_segments = config.embedding.segments > 1;
+    const bool is_encoder = &stack == config.encoder.get();
+    const bool has_segments = stack.embedding.segments > 1;
     for (const Tokens& text : texts) {
-      batch.add_sequence(text.ids, 0, config.rope_length(static_cast<int64_t>(text.ids.size())));
+      add_text(text.ids, stack);
       batch.max_pages = std::max(batch.max_pages, pages_for(batch.kv_len.back()));
-      if (!states.empty()) {
+      if (!is_encoder && !states.empty()) {
         batch.state_from.push_back(0);
         batch.state_to.push_back(batch.n_sequences());
         batch.state_border.push_back(0);
@@ -306,12 +319,31 @@ struct Embedder::Impl : ModelOnDevice {
         batch.segments.push_back(i < text.first_of_second ? 0 : 1);
       }
     }
-    int32_t page = 0;
+    batch.page_table = pages_from(is_encoder ? n_text_pages : 0);
+    if (is_encoder || !config.encoder) return;
+    batch.source_len = batch.kv_len;
+    batch.source_pages = pages_from(n_text_pages);
+    batch.max_source_pages = batch.max_pages;
+  }
+
+  // A decoder beside an encoder sees them shifted.
+  void add_text(const std::vector<int32_t>& ids, const ModelConfig& stack) {
+    const int32_t rope_length = stack.rope_length(static_cast<int64_t>(ids.size()));
+    if (&stack != &config || !config.pooling->start) return batch.add_sequence(ids, 0, rope_length);
+    std::vector<int32_t> shifted = {*config.pooling->start};
+    shifted.insert(shifted.end(), ids.begin(), ids.end() - 1);
+    batch.add_sequence(shifted, 0, rope_length);
+  }
+
+  // As Batch::page_table: those of the batch's sequences, one after the other.
+  [[nodiscard]] std::vector<int32_t> pages_from(int32_t page) const {
+    std::vector<int32_t> table;
     for (const int32_t n : batch.kv_len) {
       for (int32_t i = 0; i < batch.max_pages; ++i) {
-        batch.page_table.push_back(i < pages_for(n) ? page++ : 0);
+        table.push_back(i < pages_for(n) ? page++ : 0);
       }
     }
+    return table;
   }
 
   std::function<void()> check_interrupted;
@@ -320,7 +352,8 @@ struct Embedder::Impl : ModelOnDevice {
   std::vector<Buffer> kv_memory;
   EmbedderInfo info;
   BatchLimits limits;
-  int32_t n_pages = 0;
+  int32_t n_text_pages = 0;
+  int32_t n_pages = 0;  ///< with those of sources
   std::vector<KvLayer> kv;
   Buffer state_memory;
   std::vector<StateLayer> states;  // of state_layers()

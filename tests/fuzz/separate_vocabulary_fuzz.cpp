@@ -1,7 +1,7 @@
 // Tokenizers of translation models without a tokenizer.json: an Error, or one that reads any text
-// and writes what it read. The bytes are a kind, 'm' (Marian), 'n' (M2M-100, NLLB) or 't' (T5);
-// vocab.json; tokenizer_config.json; and the SentencePiece model; with zero bytes between them. A
-// second side of Marian's is like the first.
+// and writes what it read. The bytes are a kind, 'm' (Marian), 'n' (M2M-100, NLLB), 'p' (PLBart),
+// 't' (T5) or 'w' (subword-nmt); vocab.json; tokenizer_config.json; and the SentencePiece model, or
+// merges.txt; with zero bytes between them. A second side of Marian's is like the first.
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +10,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "convert/tokenizers/separate_vocabulary.h"
+#include "convert/tokenizers/subword_nmt.h"
 #include "fuzz/fuzz_target.h"
 #include "support/error.h"
 #include "text/tokenizer.h"
@@ -56,6 +58,36 @@ std::string_view take_part(std::string_view& rest) {
   return part;
 }
 
+// The file that comes last.
+const char* name_of_model(char kind) {
+  switch (kind) {
+    case 'm':
+      return "source.spm";
+    case 'n':
+    case 'p':
+      return "sentencepiece.bpe.model";
+    case 'w':
+      return "merges.txt";
+    default:
+      return "spiece.model";
+  }
+}
+
+// Null where the folder has none of them.
+std::unique_ptr<faststream::Tokenizer> read_tokenizer(const fs::path& folder) {
+  faststream::convert::SourceFiles files;
+  if (const auto read = faststream::convert::read_separate_vocabulary(folder, files)) {
+    const faststream::convert::TokenizerFile& file =
+        read->encoder ? *read->encoder : read->tokenizer;
+    return faststream::make_sentencepiece_tokenizer(faststream::as_bytes(file.sentencepiece),
+                                                    file.config.value(), "fuzz");
+  }
+  const auto read = faststream::convert::read_subword_nmt(folder, files);
+  if (!read) return nullptr;
+  return faststream::make_compiled_tokenizer(
+      faststream::compile_tokenizer(*read->description, "fuzz"), read->config.value(), "fuzz");
+}
+
 }  // namespace
 
 FUZZ_TARGET(separate_vocabulary) {
@@ -65,24 +97,16 @@ FUZZ_TARGET(separate_vocabulary) {
   const char kind = rest.front();
   rest.remove_prefix(1);
   folder.clear();
-  if (const std::string_view vocabulary = take_part(rest); kind != 't') {
+  if (const std::string_view vocabulary = take_part(rest); kind != 't' && kind != 'p') {
     folder.write("vocab.json", vocabulary);
     folder.write("target_vocab.json", vocabulary);
   }
   folder.write("tokenizer_config.json", take_part(rest));
-  folder.write(kind == 'm'   ? "source.spm"
-               : kind == 'n' ? "sentencepiece.bpe.model"
-                             : "spiece.model",
-               rest);
+  folder.write(name_of_model(kind), rest);
   if (kind == 'm') folder.write("target.spm", rest);
   try {
-    faststream::convert::SourceFiles files;
-    const auto read = faststream::convert::read_separate_vocabulary(folder.path(), files);
-    if (!read) return;
-    const faststream::convert::TokenizerFile& file =
-        read->encoder ? *read->encoder : read->tokenizer;
-    const auto tokenizer = faststream::make_sentencepiece_tokenizer(
-        faststream::as_bytes(file.sentencepiece), file.config.value(), "fuzz");
+    const auto tokenizer = read_tokenizer(folder.path());
+    if (!tokenizer) return;
     for (const char* text : {"the cat", " \xE2\x96\x81 \xC3\xBC>>deu<< __en__", ""}) {
       for (const int32_t id : tokenizer->encode(text)) {
         if (id < 0 || id >= tokenizer->vocab_size()) std::abort();

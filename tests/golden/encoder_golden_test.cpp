@@ -101,6 +101,7 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
  protected:
   // Products in f32 may add in another order beside others.
   static constexpr double kRounding = 2e-5;
+  static constexpr int32_t kPages = 36;  // of all texts, twice
 
   void SetUp() override {
     backend_ = make_test_backend(std::get<0>(GetParam()));
@@ -137,8 +138,8 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     const ModelConfig config = read_config(file);
     const WeightLookup weights = load_weights(file, config, *backend_, nullptr);
     const auto model = make_model(config, weights, *backend_, {.max_tokens = 400, .max_logits = 8});
-    // Layers use the same memory one after the other, as the Embedder's do.
-    constexpr int32_t kPages = 30;
+    // Layers use the same memory one after the other, as the Embedder's do, unless they have
+    // sources.
     const DType type = backend_->kv_dtype(config.weight_format);
     size_t token_bytes = 0;
     size_t state_bytes = 0;
@@ -148,14 +149,18 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     for (const int64_t n : state_layers(config)) {
       state_bytes = std::max(state_bytes, layer_state_bytes(config, n));
     }
-    const Buffer pages = backend_->allocate(size_t{kPages * kPageTokens} * token_bytes + 1);
+    const size_t page_bytes = size_t{kPages * kPageTokens} * token_bytes;
+    const size_t layer_bytes = config.encoder ? page_bytes : 0;
+    const Buffer pages =
+        backend_->allocate(page_bytes + kv_layers(config).size() * layer_bytes + 1);
     const auto n_states = static_cast<int32_t>(texts_.size()) + 1;
     const std::vector<std::byte> zeros(state_bytes + 1);
     const Buffer states = backend_->allocate(static_cast<size_t>(n_states) * state_bytes + 1);
     backend_->copy_to_device(states.get(), zeros.data(), zeros.size());
     std::vector<KvLayer> kv;
     for (const int64_t n : kv_layers(config)) {
-      kv.push_back(kv_layer(*kv_geometry(config.layer(n)), type, pages.get(), kPages, 0));
+      std::byte* const memory = pages.get() + kv.size() * layer_bytes;
+      kv.push_back(kv_layer(*kv_geometry(config.layer(n)), type, memory, kPages, 0));
     }
     const std::vector<StateLayer> of_states(
         state_layers(config).size(), {.data = reinterpret_cast<float*>(states.get()),
@@ -164,7 +169,12 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     const LayerMemory memory{.kv = kv, .states = of_states};
     std::vector<float> rows;
     for (const std::vector<GoldenText>& step : steps) {
-      Batch batch = pack(step, config.embedding.segments > 1 && is_ranker());
+      if (config.encoder) {
+        const Batch sources = pack(step, false, kPages / 2);
+        model->read_sources(backend_->upload(sources), kv);
+      }
+      Batch batch = pack(read_by(config, step), config.embedding.segments > 1 && is_ranker());
+      if (config.encoder) look_at_sources(batch);
       for (int32_t i = 0; !of_states.empty() && i < batch.n_sequences(); ++i) {
         batch.state_from.push_back(0);
         batch.state_to.push_back(i + 1);
@@ -179,13 +189,28 @@ class EncoderGoldenTest : public testing::TestWithParam<std::tuple<std::string, 
     return rows;
   }
 
-  static Batch pack(const std::vector<GoldenText>& step, bool has_segments) {
+  // As the model sees them, or, beside an encoder, its decoder.
+  static std::vector<GoldenText> read_by(const ModelConfig& config, std::vector<GoldenText> step) {
+    if (!config.encoder) return step;
+    for (GoldenText& text : step) {
+      text.ids.insert(text.ids.begin(), *config.pooling->start);
+      text.ids.pop_back();
+    }
+    return step;
+  }
+
+  // What pack() has put from the half of all pages on.
+  static void look_at_sources(Batch& batch) {
+    batch.source_len = batch.kv_len;
+    batch.max_source_pages = batch.max_pages;
+    for (const int32_t page : batch.page_table) batch.source_pages.push_back(kPages / 2 + page);
+  }
+
+  static Batch pack(const std::vector<GoldenText>& step, bool has_segments, int32_t page = 0) {
     Batch batch;
     batch.max_pages = 3;
     for (const GoldenText& text : step) {
-      for (int32_t i = 0; i < batch.max_pages; ++i) {
-        batch.page_table.push_back(batch.n_sequences() * batch.max_pages + i);
-      }
+      for (int32_t i = 0; i < batch.max_pages; ++i) batch.page_table.push_back(page++);
       batch.add_sequence(text.ids, 0);
       for (size_t i = 0; has_segments && i < text.ids.size(); ++i) {
         batch.segments.push_back(i < text.second ? 0 : 1);

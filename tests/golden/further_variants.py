@@ -41,6 +41,27 @@ def style_mimo(config):
     return config
 
 
+MINICPM = {"embedding_multiplier": 3.0, "residual_multiplier": 1.4 / 2 ** 0.5, "logits_scaling": 1.5,
+           "attention_multiplier": 12 ** -0.5}
+
+
+def style_minicpm(config):
+    """As released, with multipliers of its own for Granite's."""
+    config = style_4({key: value for key, value in config.items() if key not in MINICPM})
+    config |= {"architectures": ["MiniCPMForCausalLM"], "model_type": "minicpm", "scale_emb": 3, "scale_depth": 1.4,
+               "dim_model_base": 24}
+    if config["rope_scaling"]:
+        config["sparse_config"] = {"dense_len": 200, "topk": 64, "block_size": 64, "window_size": 128}
+    return config
+
+
+def granite_of_minicpm(tensors, config):
+    """Which is the same."""
+    known = {key: value for key, value in config.items()
+             if key not in ("sparse_config", "scale_emb", "scale_depth", "dim_model_base")}
+    return tensors, known | MINICPM | {"architectures": ["GraniteForCausalLM"], "model_type": "granite"}
+
+
 GEMMA3N = {"num_hidden_layers": 6, "head_dim": 12, "intermediate_size": [44, 44, 52, 52, 44, 44], "sliding_window": 24,
            "layer_types": ["sliding_attention", "full_attention"] * 3, "num_kv_shared_layers": 2,
            "vocab_size_per_layer_input": 100, "hidden_size_per_layer_input": 6, "altup_num_inputs": 3,
@@ -202,4 +223,11 @@ VARIANTS = [
              "tie_word_embeddings": False}, style=style_modernbert),
     Variant("bitnet", "norms of what the last products read, squared ReLU, biases of attention",
             config={"attention_bias": True}),
+    Variant("minicpm", "multipliers by depth and width; biases of attention; tied", "granite",
+            {**MINICPM, "attention_bias": True, "tie_word_embeddings": True}, style=style_minicpm, restore=granite_of_minicpm),
+    Variant("minicpm4", "likewise; LongRoPE by the factors of long texts alone, an end before sparse attention", "granite",
+            {**MINICPM, "rope_parameters": {
+                "rope_type": "longrope", "rope_theta": 1000.0, "short_factor": [1.0, 1.05, 1.1, 1.2, 1.4, 1.7],
+                "long_factor": [1.1, 1.3, 1.9, 2.6, 4.0, 7.0], "original_max_position_embeddings": 24}},
+            style=style_minicpm, restore=granite_of_minicpm),
 ]

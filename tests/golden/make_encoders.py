@@ -276,6 +276,17 @@ VARIANTS = {
     "luke_rank": dict(family="luke", rank=True, config={
         "entity_vocab_size": 10, "entity_emb_size": 8, "type_vocab_size": 2, "num_labels": 2, "num_hidden_layers": 2,
         "use_entity_aware_attention": False}),
+    "deberta_v2_convolution": dict(family="deberta-v2", rank=True, tokenizer=unigram, config={
+        **DEBERTA, "pos_att_type": ["p2c", "c2p"], "conv_kernel_size": 5, "conv_act": "gelu", "num_labels": 3, "num_hidden_layers": 2,
+        "hidden_size": 24, "intermediate_size": 30}),
+    # Their vectors are their own.
+    "dpr_question": dict(family="dpr", config={"projection_dim": 20}, of_class="DPRQuestionEncoder", own_vectors=True),
+    "dpr_context": dict(family="dpr", config={"num_hidden_layers": 2}, of_class="DPRContextEncoder", own_vectors=True),
+    # Of encoder and decoder, whose states these are.
+    "bart_rank": dict(family="bart", rank=True, tokenizer=lambda: word_piece(True), config={
+        "d_model": 36, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 44, "decoder_ffn_dim": 52, "scale_embedding": True, "pad_token_id": 1, "eos_token_id": 3,
+        "decoder_start_token_id": 4, "num_labels": 3}),
 }
 
 
@@ -366,6 +377,7 @@ def make(name, variant, seed):
         values.data = exact
     model.save_pretrained(folder, **variant.get("saved", {}))
     tokenizer.save(str(folder / "tokenizer.json"))
+    of_stack = "decoder_" if rank and config.is_encoder_decoder else ""
     has_segments = config.to_dict().get("type_vocab_size", 0) > 1
     of_segments = variant.get("tokenizer_class", "BertTokenizer")
     write(folder / "tokenizer_config.json", {"tokenizer_class": of_segments if has_segments else "PreTrainedTokenizerFast",
@@ -376,7 +388,8 @@ def make(name, variant, seed):
             plain = variant["released"](folder, Path(expected), generator, variant)
         model = of_class.from_pretrained(plain, dtype=torch.float32, attn_implementation="eager").eval()
     size = getattr(config, "embedding_dim", config.hidden_size)
-    layers = [] if rank else write_modules(folder, variant, size, generator)
+    own_vectors = variant.get("own_vectors", False)
+    layers = [] if rank or own_vectors else write_modules(folder, variant, size, generator)
 
     states_before = []
     if "states_of" in variant:
@@ -391,14 +404,16 @@ def make(name, variant, seed):
         if has_segments and "token_type_ids" in inspect.signature(model.forward).parameters:
             inputs["token_type_ids"] = torch.tensor([types])
         with torch.no_grad():
-            output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank)
-            states = (output.hidden_states[-1] if rank else output.last_hidden_state)[0]
+            output = (model if rank else model.base_model)(**inputs, output_hidden_states=rank, return_dict=True)
+            states = (output[f"{of_stack}hidden_states"][-1] if rank else output.last_hidden_state)[0]
             if rank:
                 if family == "modernbert":  # the last of its hidden states is before the norm in some versions
                     states = model.model(**inputs).last_hidden_state[0]
                 vector = output.logits[0]
                 if config.num_labels == 1:
                     vector = torch.sigmoid(vector)
+            elif own_vectors:
+                vector = output.pooler_output[0]
             else:
                 vector = pooled(states, next(iter(variant["pooling"])))
                 for dense, activation in layers:

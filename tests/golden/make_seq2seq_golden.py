@@ -58,6 +58,11 @@ GEMMA = dict(vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_
              num_key_value_heads=2, head_dim=8, max_position_embeddings=80, sliding_window=6, query_pre_attn_scalar=6,
              attn_logit_softcapping=3.0, final_logit_softcapping=5.0, pad_token_id=PAD, bos_token_id=1, eos_token_id=EOS)
 
+BERT = dict(model_type="bert", vocab_size=VOCAB, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=2,
+            max_position_embeddings=80, type_vocab_size=2, pad_token_id=PAD, bos_token_id=1, eos_token_id=EOS)
+OF_DECODER = dict(is_decoder=True, add_cross_attention=True, num_attention_heads=3, intermediate_size=32)
+ANSWERS = dict(pad_token_id=PAD, eos_token_id=EOS, decoder_start_token_id=1)
+
 # Of each model: its type, its configuration, and what its generation_config.json says besides.
 MODELS = {
     "bart": ("bart", BART | dict(scale_embedding=True), dict(forced_bos_token_id=1)),
@@ -80,6 +85,16 @@ MODELS = {
                                 vocab_size=VOCAB, pad_token_id=PAD, eos_token_id=EOS), {}),
     "blenderbot": ("blenderbot", BART | dict(decoder_start_token_id=1, scale_embedding=True), {}),
     "mvp": ("mvp", BART, dict(forced_bos_token_id=1)),
+    # A padding token in a text would move RoBERTa's positions.
+    "roberta2bert": ("encoder-decoder", ANSWERS | dict(
+        encoder=BERT | dict(model_type="roberta", type_vocab_size=1, num_hidden_layers=1),
+        decoder=BERT | OF_DECODER | dict(hidden_act="gelu_new", layer_norm_eps=1e-3)), dict(bad_words_ids=[[PAD]])),
+    "bert2roberta": ("encoder-decoder", ANSWERS | dict(
+        encoder=BERT | dict(hidden_act="relu"),
+        decoder=BERT | OF_DECODER | dict(model_type="roberta", num_hidden_layers=1, hidden_act="relu", tie_word_embeddings=False)),
+        dict(bad_words_ids=[[PAD]])),
+    "plbart": ("plbart", BART | dict(encoder_layers=1), {}),
+    "blenderbot_small": ("blenderbot-small", BART | dict(decoder_start_token_id=1, scale_embedding=True), {}),
 }
 
 
@@ -117,7 +132,7 @@ def randomize(model, generator):
     """Weights of a size that makes attention uneven, and logits of a few units. The last norm has weights of both
     signs, lest each token predict itself where the output is the embedding."""
     norms = [path for path, _ in model.named_modules()
-             if "decoder." in path and path.endswith(("layer_norm", "decoder.norm"))]
+             if "decoder." in path and path.endswith(("layer_norm", "decoder.norm", "transform.LayerNorm"))]
     ends = [path for path in norms if path.count(".") <= 2 and "layers." not in path and "block." not in path]
     last = (ends or norms)[-1]
     for path, module in model.named_modules():
@@ -139,7 +154,7 @@ def randomize(model, generator):
             elif "Embedding" in kind or weight.shape[0] in (VOCAB, VOCAB_OF_ANSWERS):
                 value = (1.0 if "embed_positions" in path else 0.5) * noise
             else:
-                crosses = any(part in path for part in ("encoder_attn", "EncDecAttention", "cross_attn"))
+                crosses = any(part in path for part in ("encoder_attn", "EncDecAttention", "cross_attn", "crossattention"))
                 value = (3.0 if crosses else 1.5) * noise / weight.shape[-1] ** 0.5
             weight.data.copy_(value)
     if hasattr(model, "final_logits_bias"):

@@ -118,7 +118,7 @@ std::unique_ptr<LoadedModel> load(const fs::path& path, const std::string& name,
                                   const BenchOptions& options) {
   const ModelConfig config = read_config(ModelFile::open(path));
   if (config.encoder || config.output.none) {
-    throw Error(name + (config.encoder ? ": answers to its prompts" : ": is an encoder") +
+    throw Error(name + (config.output.none ? ": is an encoder" : ": answers to its prompts") +
                 "; --quality is of models that continue texts");
   }
   const EngineOptions engine{.device = options.device,

@@ -256,6 +256,78 @@ TEST(Families, ScoreTheLabelsOfClassifiers) {
   EXPECT_TRUE(pooling().sigmoid);
 }
 
+// That of a golden checkpoint.
+json golden_config(const char* folder) {
+  std::ifstream file(golden_root() / folder / "config.json");
+  return json::parse(file);
+}
+
+TEST(Families, ScoreLabelsByWhatBothStacksOfBartRead) {
+  json config = golden_config("encoders/bart_rank");
+  EXPECT_EQ(describe(config).pooling->start, 4);
+  config.erase("decoder_start_token_id");
+  EXPECT_EQ(describe(config).pooling->start, 2);
+  config["architectures"] = {"BartForConditionalGeneration"};
+  EXPECT_EQ(describe(config).pooling, std::nullopt);
+}
+
+TEST(Families, MakeEncoderDecodersOfTwoEncoders) {
+  const json config = golden_config("seq2seq/roberta2bert");
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.embedding.offset, 0);
+  EXPECT_EQ(model.encoder->embedding.offset, 1) << "after the padding token";
+  const auto error_with_decoder = [&](const json& changes) {
+    json changed = config;
+    changed["decoder"].merge_patch(changes);
+    return error_of([&] { describe(changed); });
+  };
+  EXPECT_TRUE(says(error_with_decoder({{"model_type", "gpt2"}}), "decoder", "\"gpt2\""));
+  EXPECT_TRUE(says(error_with_decoder({{"hidden_size", 48}}), "different widths"));
+  EXPECT_TRUE(says(error_with_decoder({{"position_embedding_type", "relative_key"}}),
+                   "position_embedding_type"));
+}
+
+TEST(Families, EmbedWithDprByItsOwnProduct) {
+  json config = golden_config("encoders/dpr_question");
+  EXPECT_EQ(describe(config).vector_size(), 20);
+  config["projection_dim"] = 0;
+  EXPECT_EQ(describe(config).vector_size(), 36);
+  EXPECT_EQ(describe(config).pooling->mode, Pooling::first);
+}
+
+TEST(Families, ConvolveTokensBesideTheFirstLayerOfDeberta) {
+  json config = golden_config("encoders/deberta_v2_convolution");
+  EXPECT_EQ(describe(config).layer(0).token_convolution.taps, 5);
+  EXPECT_EQ(describe(config).layer(1).token_convolution.taps, 0);
+  config["conv_groups"] = 2;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "conv_groups"));
+  config["conv_groups"] = 1;
+  config["conv_kernel_size"] = 4;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "conv_kernel_size"));
+}
+
+TEST(Families, EndMiniCpmBeforeItsAttentionIsSparse) {
+  json config = golden_config("families/minicpm4");
+  EXPECT_EQ(describe(config).max_context, 199);
+  EXPECT_EQ(describe(config).context_end, ContextEnd::sparse_attention);
+  config["sparse_config"]["dense_len"] = -1;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "sparse_config"));
+  config.erase("sparse_config");
+  const ModelConfig longer = describe(config);
+  EXPECT_EQ(longer.max_context, 512);
+  config["max_position_embeddings"] = 24;
+  const ModelConfig shorter = describe(config);
+  for (const ModelConfig* model : {&longer, &shorter}) {
+    EXPECT_TRUE(model->ropes[0].long_frequencies.empty()) << "no length matters";
+  }
+  EXPECT_GT(shorter.ropes[0].frequencies[5], longer.ropes[0].frequencies[5]);
+  config["num_experts"] = 8;
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "num_experts"));
+  config.erase("num_experts");
+  config.erase("scale_emb");
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "scale_emb"));
+}
+
 TEST(Families, TellJinaBertFromBert) {
   const json bert = {{"model_type", "bert"}, {"architectures", {"BertModel"}}};
   json jina = bert;

@@ -27,7 +27,7 @@ std::string message_of(const std::function<void()>& action) {
 TEST(ModelConfig, SurvivesJson) {
   for (const ModelConfig& config :
        {small_decoder(), rich_decoder(), latent_decoder(), small_hybrid(), small_encoder(),
-        small_translator(), small_predictor(), joining_predictor()}) {
+        scoring_encoder(), small_translator(), small_predictor(), joining_predictor()}) {
     const nlohmann::json json = config_to_json(config);
     const ModelConfig again = config_from_json(json, "test");
     EXPECT_EQ(again.layer_kinds, config.layer_kinds);
@@ -314,6 +314,39 @@ TEST(ModelConfig, RefusesEncodersThatDoNotFit) {
   EXPECT_NE(message_of([&] { config_from_json(nested, "model.bin"); }), "");
 }
 
+TEST(ModelConfig, PoolsWhatBothStacksReadBehindAFirstToken) {
+  const auto message = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    ModelConfig config = small_translator();
+    ModelConfig encoder = *config.encoder;
+    config.output = {};
+    config.output.none = true;
+    PoolingConfig& pooling = config.pooling.emplace();
+    pooling.mode = Pooling::last;
+    pooling.start = 2;
+    damage(config, encoder);
+    if (config.encoder) config.encoder = std::make_shared<const ModelConfig>(std::move(encoder));
+    return message_of([&] {
+      validate(config, "test");
+      EXPECT_EQ(config_from_json(config_to_json(config), "test").pooling, config.pooling);
+    });
+  };
+  const auto says = [&](const char* words,
+                        const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
+    const std::string said = message(damage);
+    EXPECT_NE(said.find(words), std::string::npos) << said;
+  };
+  EXPECT_EQ(message([](ModelConfig&, ModelConfig&) {}), "");
+  says("first token of the decoder's",
+       [](ModelConfig& c, ModelConfig&) { c.pooling->start.reset(); });
+  says("first token of the decoder's", [](ModelConfig& c, ModelConfig&) {
+    c = small_encoder();
+    c.pooling->start = 2;
+  });
+  says("first token is",
+       [](ModelConfig& c, ModelConfig&) { c.pooling->start = static_cast<int32_t>(c.vocab); });
+  says("shorter texts", [](ModelConfig&, ModelConfig& e) { --e.max_context; });
+}
+
 TEST(ModelConfig, RefusesPredictorsThatDoNotFit) {
   const auto refused = [](const std::function<void(ModelConfig&, ModelConfig&)>& damage) {
     ModelConfig config = small_predictor();
@@ -438,6 +471,28 @@ TEST(ModelConfig, RefusesEmbeddingsOfASizeOfTheirOwnBesideAnOutputMatrix) {
   config.embedding.size = -1;
   EXPECT_NE(message_of([&] { validate(config, "test"); }).find("size of embeddings is -1"),
             std::string::npos);
+}
+
+TEST(ModelConfig, RefusesConvolutionsOfTokensThatCannotBe) {
+  const auto says = [](const char* words,
+                       const std::function<void(ModelConfig&, TokenConvolutionConfig&)>& damage) {
+    ModelConfig config = scoring_encoder();
+    damage(config, config.layer_kinds[0].token_convolution);
+    const std::string message = message_of([&] { validate(config, "test"); });
+    EXPECT_NE(message.find(words), std::string::npos) << words << ": " << message;
+  };
+  says("taps is an even number", [](ModelConfig&, TokenConvolutionConfig& c) { c.taps = 4; });
+  says("taps is 1", [](ModelConfig&, TokenConvolutionConfig& c) { c.taps = 1; });
+  says("taps is 65", [](ModelConfig&, TokenConvolutionConfig& c) { c.taps = 65; });
+  says("something is said", [](ModelConfig&, TokenConvolutionConfig& c) { c.taps = 0; });
+  says("swiglu_clamped",
+       [](ModelConfig&, TokenConvolutionConfig& c) { c.activation = Activation::swiglu_clamped; });
+  says("norm's eps", [](ModelConfig&, TokenConvolutionConfig& c) { c.norm.eps = -1; });
+  says("no encoder's layer", [](ModelConfig& c, TokenConvolutionConfig&) {
+    const TokenConvolutionConfig convolution = c.layer_kinds[0].token_convolution;
+    c = small_decoder();
+    c.layer_kinds[0].token_convolution = convolution;
+  });
 }
 
 TEST(ModelConfig, RefusesRelativeScoresThatAttentionCannotAdd) {

@@ -241,7 +241,7 @@ inline ModelConfig small_encoder() {
   return config;
 }
 
-// An encoder whose attention scores positions relative to each other.
+// An encoder whose attention scores positions relative to each other, and whose layers convolve.
 inline ModelConfig scoring_encoder() {
   ModelConfig config = small_encoder();
   for (LayerConfig& layer : config.layer_kinds) {
@@ -252,6 +252,8 @@ inline ModelConfig scoring_encoder() {
     attention.relative_scores = {
         .rows = 8, .max_distance = 20, .of_queries = true, .of_keys = true};
   }
+  config.layer_kinds[0].token_convolution = {
+      .taps = 3, .activation = Activation::tanh, .norm = {.kind = NormKind::layer, .bias = true}};
   return config;
 }
 

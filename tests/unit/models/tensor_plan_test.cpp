@@ -111,6 +111,11 @@ TEST(TensorPlan, HasWhatTheDescriptionAsksForOnce) {
     EXPECT_EQ(tensor(scoring, name).shape, (std::vector{8 * scored.n_heads, scored.head_dim}));
     EXPECT_EQ(tensor(scoring, name).blocks, scored.n_heads) << name;
   }
+  const int64_t hidden = scoring_encoder().hidden;
+  EXPECT_EQ(tensor(scoring, "layers.0.token_convolution").shape,
+            (std::vector<int64_t>{hidden, 3 * hidden}));
+  EXPECT_EQ(tensor(scoring, "layers.0.token_convolution_norm_bias").shape,
+            std::vector<int64_t>{hidden});
   names.clear();
   const std::vector<TensorPlan> predicting = tensor_plan(small_predictor());
   for (const TensorPlan& tensor : predicting) names.insert(tensor.name);
