@@ -380,9 +380,12 @@ class Multiplier {
     // Experts' products have no halves (product_consumer_sm90a.cuh).
     const int half = p.n_experts > 0 ? 0 : ceil_div(p.inputs, kPackedBlock) / 2;
     const int own = __shfl_sync(kAllLanes, warp(), 0);  // as the compiler knows it to be one
-    const int in_group = own % (kWarpgroup / kWarp);
+    constexpr int kWarps = kWarpgroup / kWarp;
+    const int in_group = own % kWarps;
+    uint32_t n = begin / kConsumers * kConsumers + own;
+    if (n - in_group + kWarps <= begin) n += kConsumers;  // none of the warpgroup has one
 #pragma unroll 1
-    for (uint32_t n = begin / kConsumers * kConsumers + own; n - in_group < end; n += kConsumers) {
+    for (; n - in_group < end; n += kConsumers) {
       const bool exists = begin <= n && n < end;
       const Stage& stage = shared_memory().ring[Place(n).stage];
       float4 scales = {};
@@ -404,9 +407,10 @@ class Multiplier {
       const float bias = p.to.bias != nullptr ? stage.biases[lane() / 2] : 0;
       StageReader::release(n);
 
+      groups.take_scales(scales);
       E4m3Sum sum;
       if (chunk > 0) sum = taken(shared_memory().part_sums[(n - 1) % kPartSums]);
-      groups.add_to(sum, scales, half - chunk * E4m3Scales::kBlocks);
+      groups.add_to(sum, half - chunk * E4m3Scales::kBlocks);
       if (chunk + 1 < chunks) {
         give(shared_memory().part_sums[n % kPartSums], sum);
         continue;

@@ -100,20 +100,25 @@ class E4m3Chunk {
     }
   }
 
-  /// Adds the groups times their scales, in order. scales: what E4m3Scales gave. half: the block
-  /// of the chunk that the inputs' second half begins with, if it is of this chunk.
-  __device__ void add_to(E4m3Sum& sum, const float4& scales, int half) const {
+  /// Gives the groups their scales. own: what E4m3Scales gave this lane.
+  __device__ void take_scales(const float4& own) {
+    const float of_block[kBlockGroups] = {own.x, own.y, own.z, own.w};
 #pragma unroll
     for (int group = 0; group < kGroups; ++group) {
-      const int block = group / kBlockGroups;
-      const int nth = group % kBlockGroups;
-      if (nth == 0 && block == half) {
+      const int of_row = lane() / 2 * 2 + group / kBlockGroups;
+      scales_[group] = __shfl_sync(kAllLanes, of_block[group % kBlockGroups], of_row);
+    }
+  }
+  /// Adds the groups times their scales, in order. half: the block of the chunk that the inputs'
+  /// second half begins with, if it is of this chunk.
+  __device__ void add_to(E4m3Sum& sum, int half) const {
+#pragma unroll
+    for (int group = 0; group < kGroups; ++group) {
+      if (group % kBlockGroups == 0 && group / kBlockGroups == half) {
         sum.first_half = sum.of_half;
         sum.of_half = 0;
       }
-      const float own = nth == 0 ? scales.x : nth == 1 ? scales.y : nth == 2 ? scales.z : scales.w;
-      const float scale = __shfl_sync(kAllLanes, own, lane() / 2 * 2 + block);
-      sum.of_half = __fmaf_rn(sums_[group], scale, sum.of_half);
+      sum.of_half = __fmaf_rn(sums_[group], scales_[group], sum.of_half);
     }
   }
 
@@ -147,6 +152,7 @@ class E4m3Chunk {
   int bytes_ = 0;      // of a row
   int column_ = 0;
   float sums_[kGroups] = {};  // of row lane / 2
+  float scales_[kGroups] = {};
 };
 
 }  // namespace faststream::step_kernel
