@@ -35,17 +35,24 @@ class Multiplier {
       multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
       multiply_in_order(p, stages);
-    } else if (kPacked == Packed::e4m3 && p.weight_format == WeightFormat::fp8) {
-      const bool few = e4m3_columns(e4m3_chunks(parts_of(p), p.inputs)) == 16;
-      few ? multiply_e4m3<16>(p, stages) : multiply_e4m3<kMaxE4m3Columns>(p, stages);
-    } else if (kPacked == Packed::widened && is_coded(p.weight_format)) {
-      multiply_codes(p, stages);
+    } else if (has_codes(p.weight_format)) {
+      if constexpr (kPacked == Packed::widened) multiply_codes(p, stages);
+      if constexpr (kPacked == Packed::e4m3) {
+        const bool few = e4m3_columns(e4m3_chunks(parts_of(p), p.inputs)) == 16;
+        few ? multiply_e4m3<16>(p, stages) : multiply_e4m3<kMaxE4m3Columns>(p, stages);
+      }
     } else {
       multiply(p, stages);
     }
   }
 
  private:
+  // Of floats. Steps of E4M3 have no others.
+  static __device__ bool has_codes(WeightFormat format) {
+    return kPacked == Packed::e4m3 ? format == WeightFormat::fp8
+                                   : kPacked == Packed::widened && is_coded(format);
+  }
+
   static constexpr bool kInt4 = kPacked != Packed::none;
   static constexpr int kLanes = kTokens ? 1 : 2;  // that have the same sum
   static constexpr int kTurns = kMaxTokens / 2;   // in which a lane has two tokens' sums
@@ -368,8 +375,8 @@ class Multiplier {
 
   // E4M3, as multiply() does integers: a warp has the sums of a stage's groups, and each chunk's
   // goes on from that of the chunk before, in another warp. Those of a warpgroup multiply together,
-  // some of them nothing at an instruction's begin or end. A function of its own, as those of
-  // consumer.cuh are.
+  // some of them nothing at an instruction's begin or end. The compiler lets products go on beside
+  // each other only where nothing is called and the loop is the same for all warps.
   template <int kColumns>
   __device__ void multiply_e4m3(const ProductInstruction& p, StageReader& stages) const {
     const int chunks = ceil_div(p.streamed_bytes, kChunkBytes);

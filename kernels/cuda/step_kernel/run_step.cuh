@@ -9,9 +9,9 @@
 // of the tokens before, so this goes on while the other warps wait for the blocks' results of the
 // instruction before, prepare their input, or attend.
 //
-// Eight warps multiply, eight bits or four by eight into 32, or sixteen bits on the tensor cores.
-// Tiles of 16 outputs are dealt to blocks in turn over all instructions, so that all blocks read
-// equally much; a tile's stages of eight bits to all warps of its block, of sixteen to one.
+// Eight warps multiply, eight bits or four by eight into 32, or floats on the tensor cores. Tiles
+// of 16 outputs are dealt to blocks in turn over all instructions, so that all blocks read equally
+// much; a tile's stages of eight bits to all warps of its block, of sixteen to one.
 // Integers are exact in any order, and 16-bit products are summed in the order of those of many
 // rows, so a row has the same bits as beside others; norms, attention and routing share their code
 // with the kernels of one operation.
