@@ -5,13 +5,7 @@
 namespace faststream::step_kernel {
 
 Kernel int4_kernel(int head_dim, bool varied, bool mixed) {
-  if (mixed) {
-    return head_dim <= 128 ? run_kernel<128, VariedRule, true, Packed::int4>
-                           : run_kernel<256, VariedRule, true, Packed::int4>;
-  }
-  if (head_dim > 128) return run_kernel<256, VariedRule, false, Packed::int4>;
-  return varied ? run_kernel<128, VariedRule, false, Packed::int4>
-                : run_kernel<128, LastRule, false, Packed::int4>;
+  return packed_kernel<Packed::int4>(head_dim, varied, mixed);
 }
 
 }  // namespace faststream::step_kernel

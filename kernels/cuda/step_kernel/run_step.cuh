@@ -84,4 +84,16 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
 #endif
 }
 
+/// run_kernel() of steps that have packed weights: see kernels.h.
+template <Packed kPacked>
+Kernel packed_kernel(int head_dim, bool varied, bool mixed) {
+  if (mixed) {
+    return head_dim <= 128 ? run_kernel<128, VariedRule, true, kPacked>
+                           : run_kernel<256, VariedRule, true, kPacked>;
+  }
+  if (head_dim > 128) return run_kernel<256, VariedRule, false, kPacked>;
+  return varied ? run_kernel<128, VariedRule, false, kPacked>
+                : run_kernel<128, LastRule, false, kPacked>;
+}
+
 }  // namespace faststream::step_kernel

@@ -5,13 +5,7 @@
 namespace faststream::step_kernel {
 
 Kernel widened_kernel(int head_dim, bool varied, bool mixed) {
-  if (mixed) {
-    return head_dim <= 128 ? run_kernel<128, VariedRule, true, Packed::widened>
-                           : run_kernel<256, VariedRule, true, Packed::widened>;
-  }
-  if (head_dim > 128) return run_kernel<256, VariedRule, false, Packed::widened>;
-  return varied ? run_kernel<128, VariedRule, false, Packed::widened>
-                : run_kernel<128, LastRule, false, Packed::widened>;
+  return packed_kernel<Packed::widened>(head_dim, varied, mixed);
 }
 
 }  // namespace faststream::step_kernel
