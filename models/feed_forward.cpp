@@ -110,7 +110,7 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
     add_experts(output);
     add_shared(OutputMode::add);
   } else {
-    add_shared(output);
+    add_shared(kept(output));
     add_experts(OutputMode::add);
   }
 }

@@ -23,7 +23,7 @@ void add_up(const Pass& pass, bool is_shared, OutputMode output, const Matrix& o
             Product product) {
   if (!is_shared) return product(output, out);
   const Matrix share = pass.memory.share.first_rows(out.rows);
-  product(OutputMode::store, share);
+  product(OutputMode::share, share);
   pass.backend.sum_over_ranks(share, output, out);
 }
 
@@ -60,6 +60,7 @@ inline LastProduct mix(const Pass& pass, const MixerWeights& weights, Input& inp
 /// several, the input is ready.
 inline void mix(const Pass& pass, const std::vector<MixerWeights>& mixers, const Input& input,
                 OutputMode output, const Matrix& out) {
+  if (mixers.size() > 1) output = kept(output);
   for (const MixerWeights& weights : mixers) {
     Input own = input;
     mix(pass, weights, own)(output, out);

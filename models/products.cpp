@@ -81,8 +81,10 @@ void for_parts(const Pass& pass, Input& input, const Linear& linear, int64_t n_r
 
 void multiply(const Pass& pass, Input& input, const Linear& linear, const Matrix& out,
               OutputMode output) {
+  const bool adapted = is_adapted(pass, linear, out.rows);
+  if (adapted) output = kept(output);
   pass.backend.linear(input, linear.weight, {.bias = linear.bias, .output = output}, out);
-  if (!is_adapted(pass, linear, out.rows)) return;
+  if (!adapted) return;
   const Matrix& x = normalize(pass.backend, input);
   for_changed(pass, linear, out.rows, [&](int64_t first, int64_t count, const LowRank& change) {
     add_low_rank(pass, x.row_range(first, count), change, out.row_range(first, count));

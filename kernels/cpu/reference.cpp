@@ -386,7 +386,7 @@ class ReferenceBackend final : public HostBackend {
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
     require(epilogue.activation != Activation::swiglu_clamped,
             "linear: the activation is of gates");
-    require(epilogue.activation == Activation::none || epilogue.output == OutputMode::store,
+    require(epilogue.activation == Activation::none || epilogue.output != OutputMode::add,
             "linear: what is activated must be stored");
     const std::vector<double> products = product(x, weight);
     for (int64_t r = 0; r < x.rows; ++r) {

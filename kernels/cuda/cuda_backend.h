@@ -165,6 +165,15 @@ class CudaBackend final : public Backend {
                           const Queue& queue);  // linear.cu
 
   struct Ranks;  // ranks/joined_ranks.h
+  /// Where a share [rows, cols] of a sum over ranks may be put in the place of `to`, so that these
+  /// find its terms there once the sum is next; nothing of other results, and where they cannot.
+  std::optional<Destination> place_of_share(const Destination& to, int64_t rows,
+                                            int64_t cols);  // sum_over_ranks.cu
+  /// Has multiply(destination) put it there. False, with nothing done to the result, where there is
+  /// no such place, or it has no kernel for that.
+  template <typename Multiply>
+  bool send_share(const Destination& to, int64_t rows, int64_t cols,
+                  const Multiply& multiply);  // linear.cu
   static void forget_ranks(Ranks* ranks);
   /// See sum_over_ranks(), with terms of a type of their own, by no step's kernel.
   void add_up_over_ranks(const Matrix& share, OutputMode output, const Matrix& out,

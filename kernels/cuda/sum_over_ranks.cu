@@ -2,6 +2,7 @@
 // memory, else by NCCL, or where that is asked for; else by their hosts.
 #include <algorithm>
 
+#include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/ranks/joined_ranks.h"
 #include "kernels/cuda/ranks/meeting.h"
 
@@ -28,6 +29,19 @@ void CudaBackend::join(RankLink& link, DType sums) {
   synchronize();
   ranks_.reset(new Ranks(link, sums));
   step_kernel_.join(ranks_->peers.get());
+}
+
+std::optional<Destination> CudaBackend::place_of_share(const Destination& to, int64_t rows,
+                                                       int64_t cols) {
+  if (!to.is_share || !ranks_ || !ranks_->peers) return std::nullopt;
+  const std::optional<TermPlaces> places = ranks_->peers->next_places(rows, cols);
+  if (!places) return std::nullopt;
+  Destination sent = to;
+  sent.out = places->own;
+  sent.far = places->far;
+  sent.dtype = places->dtype;
+  sent.stride = cols;
+  return sent;
 }
 
 void CudaBackend::sum_over_ranks(const Matrix& share, OutputMode output, const Matrix& out) {

@@ -163,7 +163,13 @@ class Choices {
 enum class OutputMode {
   store,  ///< out = result
   add,    ///< out += result
+  share,  ///< out = result, which sum_over_ranks() reads as the next operation, and nobody else
 };
+
+/// Of what is not the last to write `out` before it is read.
+constexpr OutputMode kept(OutputMode output) {
+  return output == OutputMode::share ? OutputMode::store : output;
+}
 
 /// What linear() does besides multiplying.
 struct Epilogue {

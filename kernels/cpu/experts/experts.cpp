@@ -110,7 +110,7 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
   pool_.parallel_for(tokens, 1, [&](int64_t first, int64_t last) {
     for (int64_t t = first; t < last; ++t) {
       float* to = static_cast<float*>(out.data) + t * out.stride;
-      if (output == OutputMode::store) std::fill_n(to, hidden, 0.0F);
+      if (output != OutputMode::add) std::fill_n(to, hidden, 0.0F);
       for (int64_t i = t * used; i < (t + 1) * used; ++i) {
         const ChosenExpert& one = chosen[static_cast<size_t>(i)];
         const float weight = router.weighs_input ? 1 : one.weight;

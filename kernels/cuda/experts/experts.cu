@@ -13,6 +13,8 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/ranks/joined_ranks.h"
 #include "kernels/cuda/types.cuh"
 
 namespace faststream {
@@ -86,16 +88,30 @@ __global__ void place_rows_kernel(const std::byte* x, int64_t stride_bytes, int 
   }
 }
 
-// out[token] = or += the sum of its pairs' results by their weights, in the order of its choice. Of
-// pairs without a place x is the result. weights: null: all 1. Of kVector columns that begin at
-// multiples of as many.
+// To rows of f32; or, a piece, of bf16, word by word: so others look for terms of a sum.
 template <int kVector>
-__global__ void combine_kernel(const float* results, const int32_t* place_of, const float* weights,
-                               Matrix x, int used, bool add, Matrix out) {
+__device__ void store(const float (&values)[kVector], void* to, DType dtype, int64_t at) {
+  if constexpr (kVector == kCombined) {
+    if (dtype == DType::bf16) {
+      *reinterpret_cast<uint2*>(static_cast<__nv_bfloat16*>(to) + at) =
+          make_uint2(pack_pair<__nv_bfloat16>(values[0], values[1]),
+                     pack_pair<__nv_bfloat16>(values[2], values[3]));
+      return;
+    }
+  }
+  store_floats(values, static_cast<float*>(to) + at);
+}
+
+// to[token] = or += the sum of its pairs' results [pairs, cols] by their weights, in the order of
+// its choice. Of pairs without a place x is the result. weights: null: all 1. Of kVector columns
+// that begin at multiples of as many.
+template <int kVector>
+__global__ void combine_kernel(const float* results, int64_t cols, const int32_t* place_of,
+                               const float* weights, Matrix x, int used, Destination to) {
   begin_kernel();
   const int64_t token = blockIdx.x;
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVector;
-  if (c >= out.cols) return;
+  if (c >= cols) return;
   float sums[kVector] = {};
   place_of += token * used;
   if (weights != nullptr) weights += token * used;
@@ -111,7 +127,7 @@ __global__ void combine_kernel(const float* results, const int32_t* place_of, co
     float of_pairs[kPairsTogether][kVector] = {};
 #pragma unroll
     for (int i = 0; i < kPairsTogether; ++i) {
-      if (places[i] >= 0) load_floats(results + places[i] * out.cols + c, of_pairs[i]);
+      if (places[i] >= 0) load_floats(results + places[i] * cols + c, of_pairs[i]);
     }
 #pragma unroll
     for (int i = 0; i < kPairsTogether; ++i) {
@@ -125,9 +141,15 @@ __global__ void combine_kernel(const float* results, const int32_t* place_of, co
       }
     }
   }
-  float* to = static_cast<float*>(out.data) + token * out.stride + c;
+  const int64_t at = token * to.stride + c;
+  if (to.add) {
+    float before[kVector];
+    load_floats(static_cast<const float*>(to.out) + at, before);
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) to[i] = add ? __fadd_rn(to[i], sums[i]) : sums[i];
+    for (int i = 0; i < kVector; ++i) sums[i] = __fadd_rn(before[i], sums[i]);
+  }
+  store(sums, to.out, to.dtype, at);
+  if (to.far != nullptr) store(sums, to.far, to.dtype, at);
 }
 
 // How a piece of tokens is multiplied.
@@ -198,11 +220,11 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
 
 template <int kVector>
 void add_up(const Matrix& results, const Routing& routing, const float* weights, const Matrix& x,
-            int used, bool add, const Matrix& out, const Queue& queue) {
-  const dim3 grid(static_cast<unsigned>(out.rows), ceil_div(out.cols, kThreads * kVector));
+            int used, const Destination& to, const Queue& queue) {
+  const dim3 grid(static_cast<unsigned>(x.rows), ceil_div(results.cols, kThreads * kVector));
   queue.launch("adding up experts", combine_kernel<kVector>, {grid, kThreads},
-               static_cast<const float*>(results.data), routing.place_of, weights, x, used, add,
-               out);
+               static_cast<const float*>(results.data), results.cols, routing.place_of, weights, x,
+               used, to);
 }
 
 }  // namespace
@@ -254,6 +276,15 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   };
   const bool takes_few = has_few_rows_kernel(experts.up) && has_few_rows_kernel(experts.down);
   const int32_t most_rows = has_codes ? kMostRowsBesideCodes : kMaxTileRows;
+  Destination to{.out = out.data,
+                 .dtype = out.dtype,
+                 .stride = out.stride,
+                 .add = adds,
+                 .is_share = output == OutputMode::share};
+  if (const auto places = place_of_share(to, x.rows, hidden)) {
+    to = *places;
+    ranks_->peers->are_sent();
+  }
   const int64_t pieces = ceil_div(x.rows * used, piece.rows);
   const int64_t piece_tokens = ceil_div(x.rows, pieces);
   for (int64_t first = 0; first < x.rows; first += piece_tokens) {
@@ -332,12 +363,10 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     multiply(product, activated, work, parts, rotated_, queue);
 
     const float* weights = router.weighs_input ? nullptr : routing.weights;
-    const Matrix sums = out.row_range(first, tokens);
-    const bool in_pieces =
-        hidden % kCombined == 0 && rows_begin_at_16(out.data, out.stride, out.dtype);
+    const bool in_pieces = hidden % kCombined == 0 && rows_begin_at_16(to.out, to.stride, to.dtype);
     (in_pieces ? add_up<kCombined> : add_up<1>)(results, routing, weights,
-                                                x.row_range(first, tokens), work.used, adds, sums,
-                                                queue);
+                                                x.row_range(first, tokens), work.used,
+                                                to.from_row(first), queue);
   }
 }
 

@@ -3,7 +3,7 @@
 //   step       one row on Hopper, 16-bit x
 //                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
-//                  tensor cores, weights read once; on Hopper more than 4 beside i8 as int8
+//                  tensor cores, weights read once; on Hopper more than 1 beside i8 as int8
 //   int8       more rows, i8, sides multiples of 16
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8, and up to 64 rows of few outputs, which would keep few blocks of other
@@ -28,6 +28,7 @@
 #include "kernels/cuda/linear/linear_few_rows.h"
 #include "kernels/cuda/linear/linear_many_rows.h"
 #include "kernels/cuda/linear/quantize.h"
+#include "kernels/cuda/ranks/joined_ranks.h"
 
 namespace faststream {
 
@@ -35,10 +36,10 @@ namespace {
 
 constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 
-// More of few rows beside i8 weights take less time by the kernel of many: 16 sequences of Llama 3
-// 8B 4,337 tokens/s instead of 3,860, 8 2,220 instead of 2,124; 4 of them 1,125 instead of 1,095,
-// but of Llama 3.2 1B 4,080 instead of 4,180.
-constexpr int64_t kMaxFewRowsOnHopper = 4;
+// Several rows beside i8 weights take less time by the kernel of many: a step of 4 sequences of
+// Llama 3 8B, which the step's kernel does not take, 3.05 ms by that of few, of 5 2.81 by that of
+// many (H200).
+constexpr int64_t kMaxFewRowsOnHopper = 1;
 
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
 // the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
@@ -71,6 +72,15 @@ Method choose_method(const Matrix& x, const Weight& weight) {
 
 }  // namespace
 
+template <typename Multiply>
+bool CudaBackend::send_share(const Destination& to, int64_t rows, int64_t cols,
+                             const Multiply& multiply) {
+  const std::optional<Destination> sent = place_of_share(to, rows, cols);
+  if (!sent || !multiply(*sent)) return false;
+  ranks_->peers->are_sent();
+  return true;
+}
+
 bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
                                      const Queue& queue) {
   const int64_t even = weight.rows / kEvenOutputs * kEvenOutputs;
@@ -81,7 +91,11 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
                      queue);
     return true;
   }
-  if (is_hopper_ && is_ours(x, to) && finished_product_sm90a(x, weight, to, queue)) return true;
+  const auto multiply = [&](const Destination& out) {
+    return finished_product_sm90a(x, weight, out, queue);
+  };
+  if (is_hopper_ && send_share(to, x.rows, weight.rows, multiply)) return true;
+  if (is_hopper_ && is_ours(x, to) && multiply(to)) return true;
   return float_product(*matmul_, scratch_, x, weight, to, queue);
 }
 
@@ -94,7 +108,12 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   // A norm before eight bits is left to quantize_rows().
   const bool quantizes = weight.format == WeightFormat::int8 && method != Method::any;
   if (!quantizes || !can_quantize(input, weight.rotated)) normalize(*this, input);
-  if (has_tiles && int8_product_sm90a(scratch_, input, weight, to, gated, queue)) return true;
+  const auto multiply = [&](const Destination& out) {
+    return int8_product_sm90a(scratch_, input, weight, out, gated, queue);
+  };
+  if (has_tiles && (send_share(to, multiplied.rows, weight.rows, multiply) || multiply(to))) {
+    return true;
+  }
   const Matrix& x = input.x;
   switch (method) {
     case Method::few_rows:
@@ -128,21 +147,35 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
   }
   if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
   if (!can_quantize(input, weight.rotated)) normalize(*this, input);
-  return int8_product_sm90a(scratch_, input, weight, to, gated, queue());
+  const Queue queue = this->queue();
+  const auto multiply = [&](const Destination& out) {
+    return int8_product_sm90a(scratch_, input, weight, out, gated, queue);
+  };
+  return send_share(to, multiplied.rows, weight.rows, multiply) || multiply(to);
 }
 
 void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Destination& to,
                                  bool gated) {
   if (rounds_to_e4m3(weight)) {
     if (!can_quantize(input, weight.rotated)) normalize(*this, input);
-    return e4m3_product_sm90a(scratch_, input, weight, to, gated, queue());
+    const Queue queue = this->queue();
+    const auto multiply = [&](const Destination& out) {
+      e4m3_product_sm90a(scratch_, input, weight, out, gated, queue);
+      return true;
+    };
+    if (!send_share(to, input.x.rows, weight.rows, multiply)) multiply(to);
+    return;
   }
   const Matrix& x = normalize(*this, input);
+  const Queue queue = this->queue();
   if (x.rows <= kFewCodedRows && few_codes_fit(weight)) {
-    return few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {},
-                             queue());
+    return few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {}, queue);
   }
-  coded_product_sm90a(x, weight, to, gated, queue());
+  const auto multiply = [&](const Destination& out) {
+    coded_product_sm90a(x, weight, out, gated, queue);
+    return true;
+  };
+  if (!send_share(to, x.rows, weight.rows, multiply)) multiply(to);
 }
 
 void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,
@@ -154,6 +187,7 @@ void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epil
                  .scales = given.row_scales(),
                  .bias = epilogue.bias,
                  .add = epilogue.output == OutputMode::add,
+                 .is_share = epilogue.output == OutputMode::share,
                  .activation = epilogue.activation};
   if (multiply_packed(input, given, to, false)) return;
   const Weight weight = widened(given, input.is_ready() ? input.x.dtype : input.normed.dtype);

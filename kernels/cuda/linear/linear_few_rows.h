@@ -18,27 +18,35 @@ namespace faststream {
 /// bias[column]). Null scales are ones, null biases zeros.
 struct Destination {
   void* out = nullptr;
+  void* far = nullptr;  ///< where it goes besides, on another GPU; null: nowhere
   DType dtype = DType::f32;
   int64_t stride = 0;
   const float* scales = nullptr;  ///< one for each row of the weight, as biases
   const float* bias = nullptr;
   bool add = false;
+  bool is_share = false;  ///< see OutputMode
   Activation activation = Activation::none;
 
   /// The destination of the rows from `first` on.
   [[nodiscard]] Destination from_row(int64_t first) const {
     Destination rows = *this;
-    rows.out =
-        static_cast<std::byte*>(out) + static_cast<size_t>(first * stride) * dtype_size(dtype);
+    rows.move(first * stride);
     return rows;
   }
   /// The destination of the columns from `first` on.
   [[nodiscard]] Destination from_column(int64_t first) const {
     Destination columns = *this;
-    columns.out = static_cast<std::byte*>(out) + static_cast<size_t>(first) * dtype_size(dtype);
+    columns.move(first);
     if (scales != nullptr) columns.scales += first;
     if (bias != nullptr) columns.bias += first;
     return columns;
+  }
+
+ private:
+  void move(int64_t elements) {
+    const auto bytes = static_cast<size_t>(elements) * dtype_size(dtype);
+    out = static_cast<std::byte*>(out) + bytes;
+    if (far != nullptr) far = static_cast<std::byte*>(far) + bytes;
   }
 };
 

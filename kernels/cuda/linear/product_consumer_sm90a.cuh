@@ -557,11 +557,13 @@ class Consumer {
       }
       if (thread_ != 0) continue;
       const bool is_whole = end - row == K::kPieceRows;
-      const CUtensorMap& box = is_whole ? maps_.out : maps_.out_part;
       const int box_rows = is_whole ? K::kPieceRows : kPartRows;
 #pragma unroll 1
       for (int first = row; first < end; first += box_rows) {
-        store(box, tile, results + (first - row) * K::kBoxBytes, first);
+        const std::byte* from = results + (first - row) * K::kBoxBytes;
+        store(is_whole ? maps_.out : maps_.out_part, tile, from, first);
+        if (a_.product.to.far == nullptr) continue;
+        store(is_whole ? maps_.far : maps_.far_part, tile, from, first);
       }
       end_bulk_group();
     }

@@ -103,6 +103,8 @@ struct Maps {
   CUtensorMap weight;
   CUtensorMap out;       // boxes of a piece
   CUtensorMap out_part;  // of kPartRows
+  CUtensorMap far;       // the same on another GPU, if results go there, too
+  CUtensorMap far_part;
 };
 
 struct Arguments {

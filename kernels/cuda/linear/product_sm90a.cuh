@@ -255,9 +255,8 @@ void launch(Arguments a, DType type, const Queue& queue) {
   const auto boxes_of = [&](int rows) {
     return describe({product.x, type, product.rows, product.inputs, product.x_stride, rows});
   };
-  const auto results_of = [&](int rows) {
-    return describe(
-        {to.out, to.dtype, product.rows, product.outputs, to.stride, rows, K::kBoxBytes});
+  const auto results_of = [&](const void* out, int rows) {
+    return describe({out, to.dtype, product.rows, product.outputs, to.stride, rows, K::kBoxBytes});
   };
   const int64_t channels = a.experts * (K::kGated ? 2 : 1) * product.outputs;
   BoxedMatrix weights{product.weight, type,           channels,
@@ -274,12 +273,17 @@ void launch(Arguments a, DType type, const Queue& queue) {
     weights.cols = e4m3_code_bytes(product.inputs) / kPackedWord;
     weights.stride = a.weight_row_bytes / kPackedWord;
   }
-  const Maps maps{
-      .x = boxes_of(tiling.rows),
-      .x_part = boxes_of(kPartRows),
-      .weight = K::kGated ? describe_by_eights(weights, product.outputs) : describe(weights),
-      .out = results_of(K::kPieceRows),
-      .out_part = results_of(kPartRows)};
+  Maps maps{.x = boxes_of(tiling.rows),
+            .x_part = boxes_of(kPartRows),
+            .weight = K::kGated ? describe_by_eights(weights, product.outputs) : describe(weights),
+            .out = results_of(to.out, K::kPieceRows),
+            .out_part = results_of(to.out, kPartRows),
+            .far = {},
+            .far_part = {}};
+  if (to.far != nullptr) {
+    maps.far = results_of(to.far, K::kPieceRows);
+    maps.far_part = results_of(to.far, kPartRows);
+  }
   int grid = std::min(tiling.pieces * tiling.split, gpu_attribute(cudaDevAttrMultiProcessorCount));
   if (K::kReadsOnce && tiling.split == 1) {
     // Of blocks that take equally many pieces: others' places are for the kernels behind.

@@ -19,8 +19,8 @@ constexpr int kThreads = 256;
 constexpr int kMostBlocks = 264;  // two a multiprocessor
 constexpr int kEach = 8;          // elements, for a thread
 constexpr int kAtOnce = 4;        // of these, for a thread
-// What a rank adds up at once: larger sums are taken in pieces.
-constexpr int64_t kSliceBytes = int64_t{8} << 20;
+// What a rank adds up at once: larger sums are taken in pieces. A prompt's 2,048 rows of 8,192.
+constexpr int64_t kSliceBytes = int64_t{32} << 20;
 // Of larger ones of more than two ranks each adds up a piece.
 constexpr int64_t kLargestOneShot = int64_t{256} << 10;
 // A rank's memory: for each phase, rank and block the last turn whose terms are there; then, for
@@ -28,8 +28,13 @@ constexpr int64_t kLargestOneShot = int64_t{256} << 10;
 // theirs of the turn before are there, and so have read those of the turn before that. Behind them
 // is the ring of those that go word by word.
 constexpr int64_t kFlagsBytes = 2 * kMostPeers * kMostBlocks * sizeof(uint32_t);
-constexpr int64_t kInboxBytes = 2 * kSliceBytes;
+constexpr int64_t kSlack = kMostPeers * kEach * sizeof(float);  // by which pieces are longer
+constexpr int64_t kInboxBytes = 2 * (kSliceBytes + kSlack);
 constexpr int64_t kRingAt = kFlagsBytes + 2 * kInboxBytes;
+
+__host__ __device__ std::byte* inbox_at(std::byte* memory, uint32_t turn) {
+  return memory + kFlagsBytes + (turn % 2) * kInboxBytes;
+}
 // Sums that go word by word, of which a thread has one eight: they take a trip and no fence, but
 // memory that is made unset again.
 constexpr int kWordThreads = 128;
@@ -38,8 +43,8 @@ constexpr int64_t kMostWordBytes = int64_t{1} << 20;  // of a rank
 struct Sum {
   PeerMemory peers;
   uint32_t turn = 0;
-  const float* share = nullptr;
-  int64_t eights = 0;  // of elements
+  const float* share = nullptr;  // null: its terms are sent
+  int64_t eights = 0;            // of elements
   float* out = nullptr;
   int64_t cols = 0;
   int64_t stride = 0;  // of out
@@ -52,7 +57,7 @@ __device__ uint32_t* flag_of(const Sum& sum, int owner, int phase, int rank) {
 }
 
 __device__ std::byte* inbox_of(const Sum& sum, int owner) {
-  return sum.peers.of_rank[owner] + kFlagsBytes + (sum.turn % 2) * kInboxBytes;
+  return inbox_at(sum.peers.of_rank[owner], sum.turn);
 }
 
 /// Tells this block of every rank that what this one has written to its memory is there, and waits
@@ -135,7 +140,7 @@ __global__ void __launch_bounds__(kThreads) one_shot_kernel(Sum sum) {
   begin_kernel();
   const PeerMemory& peers = sum.peers;
   for_own(
-      sum.eights,
+      sum.share == nullptr ? 0 : sum.eights,
       [&](int64_t i, float(&values)[kEach]) { load_floats(sum.share + i * kEach, values); },
       [&](int64_t i, const float(&values)[kEach]) {
         for (int n = 1; n <= peers.count; ++n) {
@@ -162,7 +167,7 @@ __global__ void __launch_bounds__(kThreads) two_shot_kernel(Sum sum) {
   const PeerMemory& peers = sum.peers;
   const int64_t piece = (sum.eights + peers.count - 1) / peers.count;
   const auto sums_of = [&](int owner) {
-    return reinterpret_cast<T*>(inbox_of(sum, owner) + kSliceBytes);
+    return reinterpret_cast<T*>(inbox_of(sum, owner) + kSliceBytes + kSlack);
   };
   const auto for_part = [&](int owner, const auto& load, const auto& store) {
     const int64_t own = min(piece, sum.eights - owner * piece);
@@ -217,7 +222,7 @@ __global__ void __launch_bounds__(kWordThreads) words_kernel(Sum sum, Terms term
   const int64_t eight = int64_t{blockIdx.x} * kWordThreads + threadIdx.x;
   const bool exists = eight < sum.eights;
   float values[1][kEach] = {};
-  if (exists) {
+  if (exists && sum.share != nullptr) {
     load_floats(sum.share + eight * kEach, values[0]);
     send_eight(terms, eight * kEach, values[0]);
   }
@@ -291,6 +296,14 @@ struct Introduction {
 
 int64_t bytes_of_terms(int64_t elements, DType type) {
   return elements * static_cast<int64_t>(dtype_size(type));
+}
+
+bool go_word_by_word(int64_t elements, DType type) {
+  return bytes_of_terms(elements, type) <= kMostWordBytes;
+}
+
+int64_t rows_of_slice(int64_t cols, DType type) {
+  return std::max<int64_t>(1, kSliceBytes / bytes_of_terms(cols, type));
 }
 
 Introduction introduce(int device, std::byte* memory) {
@@ -392,14 +405,16 @@ UsedTerms PeerSums::end_kernel() {
 
 void PeerSums::add_up_words(const Queue& queue, const Matrix& share, bool adds, const Matrix& out,
                             DType type) {
-  const Sum sum{.peers = {},
-                .share = static_cast<const float*>(share.data),
-                .eights = share.rows * share.cols / kEach,
-                .out = static_cast<float*>(out.data),
-                .cols = share.cols,
-                .stride = out.stride,
-                .adds = adds};
-  const Terms terms = reserve(share.rows * share.cols, type);
+  const Sum sum{
+      .peers = {},
+      .share = std::exchange(is_sent_, false) ? nullptr : static_cast<const float*>(share.data),
+      .eights = share.rows * share.cols / kEach,
+      .out = static_cast<float*>(out.data),
+      .cols = share.cols,
+      .stride = out.stride,
+      .adds = adds};
+  const Terms next = std::exchange(next_terms_, {});
+  const Terms terms = next.exist() ? next : reserve(share.rows * share.cols, type);
   const auto blocks = static_cast<unsigned>((sum.eights + kWordThreads - 1) / kWordThreads);
   queue.launch("adding up over ranks", words_kernel, {blocks, kWordThreads}, sum, terms,
                end_kernel());
@@ -421,19 +436,37 @@ void PeerSums::gather_columns(const Queue& queue, const Matrix& m, int64_t each)
                end_kernel());
 }
 
+std::optional<TermPlaces> PeerSums::next_places(int64_t rows, int64_t cols) {
+  if (peers_.count != 2) return std::nullopt;
+  const int own = peers_.rank;
+  const int far = 1 - own;
+  if (go_word_by_word(rows * cols, type_)) {
+    if (!next_terms_.exist()) next_terms_ = reserve(rows * cols);
+    const auto place = [&](int rank) {
+      return next_terms_.places.of_rank[rank] + int64_t{own} * next_terms_.rank_bytes;
+    };
+    return TermPlaces{place(own), place(far), type_};
+  }
+  if (rows > rows_of_slice(cols, type_)) return std::nullopt;
+  const auto place = [&](int rank) {
+    return inbox_at(peers_.of_rank[rank], turn_ + 1) + own * bytes_of_terms(rows * cols, type_);
+  };
+  return TermPlaces{place(own), place(far), type_};
+}
+
 void PeerSums::add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out,
                       DType type) {
   const bool adds = output == OutputMode::add;
-  if (bytes_of_terms(share.rows * share.cols, type) <= kMostWordBytes) {
+  if (go_word_by_word(share.rows * share.cols, type)) {
     return add_up_words(queue, share, adds, out, type);
   }
-  const int64_t element = bytes_of_terms(1, type);
-  const int64_t rows = std::max<int64_t>(1, kSliceBytes / element / share.cols - 1);
+  const bool is_sent = std::exchange(is_sent_, false);
+  const int64_t rows = rows_of_slice(share.cols, type);
   for (int64_t first = 0; first < share.rows; first += rows) {
     const Matrix some = share.row_range(first, std::min(rows, share.rows - first));
     const Sum sum{.peers = peers_,
                   .turn = ++turn_,
-                  .share = static_cast<const float*>(some.data),
+                  .share = is_sent ? nullptr : static_cast<const float*>(some.data),
                   .eights = some.rows * some.cols / kEach,
                   .out = static_cast<float*>(out.row_range(first, some.rows).data),
                   .cols = some.cols,

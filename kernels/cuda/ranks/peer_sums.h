@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "backend/backend.h"
 #include "backend/rank_link.h"
@@ -20,6 +21,13 @@ namespace faststream {
 
 /// Terms of small sums that the kernel before has used.
 using UsedTerms = std::array<step_kernel::Pieces, 2>;
+
+/// Where the terms of a share [rows, n] are to be, without gaps.
+struct TermPlaces {
+  void* own = nullptr;  ///< in this rank's memory
+  void* far = nullptr;  ///< in the other's
+  DType dtype = DType::bf16;
+};
 
 /// See Backend::sum_over_ranks(). Each rank writes its terms into the memory of all others, which
 /// they add up in the order of ranks, as kernels/cpu/sum_over_ranks.h has it: no rank's host waits
@@ -41,6 +49,12 @@ class PeerSums {
   /// type: of the terms.
   void add_up(const Queue& queue, const Matrix& share, OutputMode output, const Matrix& out,
               DType type);
+
+  /// Where a kernel may put the terms of the sum that add_up() is for next, of shares [rows, cols]
+  /// and terms of make()'s type: of two ranks, and as many as are added up at once.
+  std::optional<TermPlaces> next_places(int64_t rows, int64_t cols);
+  /// All of them will be there, so that add_up() need not read the share.
+  void are_sent() { is_sent_ = true; }
 
   /// See Backend::gather_columns(); whether that is for such a matrix, too.
   [[nodiscard]] static bool takes_columns(const Matrix& m, int64_t each);
@@ -67,6 +81,9 @@ class PeerSums {
   PeerMemory peers_;
   std::array<bool, kMostPeers> is_mapped_{};  // of another process
   uint32_t turn_ = 0;
+  // Of the next sum, if next_places() was asked.
+  Terms next_terms_;  // of one that goes word by word
+  bool is_sent_ = false;
 };
 
 }  // namespace faststream

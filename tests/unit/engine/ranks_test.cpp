@@ -24,6 +24,7 @@
 #include "ranks/local_link.h"
 #include "ranks/nccl_library.h"
 #include "support/error.h"
+#include "unit/backend/backend_weights.h"
 #include "unit/engine/engine_model.h"
 #include "unit/engine/logits_distance.h"
 #include "unit/engine/mixed_requests.h"
@@ -255,6 +256,46 @@ void expect_sums(const std::string& names, DType type) {
   }
 }
 
+// What products send each other's ranks in the place of storing it: to the last bit what they
+// store.
+void expect_sent_shares(const std::string& names, std::initializer_list<int64_t> row_counts) {
+  const std::vector<std::string> devices = device_names(names);
+  const auto links = make_local_links(static_cast<int>(devices.size()));
+  constexpr int64_t kInputs = 288;
+  constexpr int64_t kOutputs = 1040;
+  const auto check = [&](size_t rank, DType type) {
+    const auto backend = choose_backend(devices[rank], 1, 0);
+    backend->join(*links[rank], type);
+    Random random(static_cast<uint32_t>(rank + 1));
+    for (const WeightFormat format : {WeightFormat::bf16, WeightFormat::int8, WeightFormat::int4,
+                                      WeightFormat::fp8, WeightFormat::mxfp4, WeightFormat::f32}) {
+      const DType act = backend->activation_dtype(format);
+      const DeviceWeight weight(*backend, random_weight(random, format, kOutputs, kInputs));
+      for (const int64_t rows : row_counts) {
+        const DeviceTensor x(*backend, random_tensor(random, act, rows, kInputs));
+        const HostTensor before = random_tensor(random, DType::f32, rows, kOutputs);
+        const auto sum = [&](OutputMode mode) {
+          const DeviceTensor share(*backend, HostTensor(DType::f32, rows, kOutputs));
+          const DeviceTensor out(*backend, before);
+          Input input{.x = x.matrix()};
+          backend->linear(input, weight.weight(), {.output = mode}, share.matrix());
+          backend->sum_over_ranks(share.matrix(), OutputMode::add, out.matrix());
+          return out.fetch();
+        };
+        const HostTensor stored = sum(OutputMode::store);
+        EXPECT_TRUE(sum(OutputMode::share).bytes == stored.bytes)
+            << names << ", " << format_name(format) << ", " << rows << " rows";
+      }
+    }
+  };
+  for (const DType type : {DType::f32, DType::bf16}) {
+    std::vector<std::jthread> threads;
+    for (size_t rank = 0; rank < devices.size(); ++rank) {
+      threads.emplace_back([&check, rank, type] { check(rank, type); });
+    }
+  }
+}
+
 // Rank 0 has the columns of all, others keep theirs.
 void expect_gathered_columns(const std::string& names) {
   const std::vector<std::string> devices = device_names(names);
@@ -314,6 +355,15 @@ TEST(RanksCuda, AddUpWhatEachGives) {
   if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
   for (const std::string& devices : ranks_on_gpus()) {
     for (const DType type : {DType::f32, DType::bf16}) expect_sums(devices, type);
+  }
+}
+
+TEST(Ranks, SendTheSharesOfProducts) { expect_sent_shares("cpu,cpu", {1, 3}); }
+
+TEST(RanksCuda, SendTheSharesOfProducts) {
+  if (cuda_device_count() == 0) GTEST_SKIP() << "no GPU: " << cuda_unavailable_reason();
+  for (const std::string& devices : ranks_on_gpus()) {
+    expect_sent_shares(devices, {1, 3, 6, 17, 64, 130, 1300, 2100});
   }
 }
 
