@@ -19,6 +19,7 @@ namespace faststream {
 struct Destination {
   void* out = nullptr;
   DType dtype = DType::f32;
+  float gate_limit = kUsualGateLimit;  ///< see Gate
   int64_t stride = 0;
   const float* scales = nullptr;  ///< one for each row of the weight, as biases
   const float* bias = nullptr;
@@ -41,6 +42,7 @@ struct Destination {
     return columns;
   }
 };
+static_assert(sizeof(Destination) == 48, "it is in instructions, which have no room");
 
 /// What a kernel for few rows multiplies: x [rows, inputs] · weightᵀ.
 struct Product {
