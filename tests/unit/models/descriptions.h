@@ -217,6 +217,8 @@ inline ModelConfig small_hybrid() {
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
+  side_by_side.attention().head_gate = true;
+  side_by_side.attention().gate = Activation::softplus;
   LayerConfig block = delta_net;
   block.name = "block beside the stream";
   block.aside = {.norm = norm,
