@@ -28,8 +28,12 @@ std::string_view name_of(Activation activation) {
       return "tanh";
     case Activation::sigmoid:
       return "sigmoid";
+    case Activation::softplus:
+      return "softplus";
     case Activation::swiglu_clamped:
       return "clamped SwiGLU";
+    case Activation::silu_clamped:
+      return "clamped SiLU";
   }
   return "?";
 }
@@ -114,7 +118,10 @@ std::pair<std::string, std::string> mixer(const ModelConfig& config,
     if (scores.max_distance > 0) text << " up to " << scores.max_distance;
   }
   if (attention.query_scaling > 0) text << ", queries scaled by their position";
-  if (attention.output_gate) text << ", gated";
+  if (attention.output_gate) {
+    text << (attention.head_gate ? ", heads gated" : ", gated");
+    if (attention.gate != Activation::sigmoid) text << " by " << name_of(attention.gate);
+  }
   if (attention.sums_norm) text << ", " << name_of(attention.sums_norm) << " of sums";
   return {"  attention", text.str()};
 }
@@ -196,6 +203,7 @@ std::string feed_forward(const FeedForwardConfig& ffn) {
   std::ostringstream text;
   text << ffn.size << ", " << (ffn.gated ? "gated " : "")
        << (ffn.xielu ? "xIELU" : name_of(ffn.activation));
+  if (is_of_gates(ffn.activation)) text << " at " << ffn.gate_limit;
   if (ffn.cutoff) text << ", gates above " << *ffn.cutoff << " standard deviations";
   if (ffn.bias) text << ", biases";
   if (ffn.middle_norm) text << ", " << name_of(ffn.middle_norm) << " of its middle";
@@ -206,6 +214,7 @@ std::string experts(const ExpertsConfig& experts) {
   std::ostringstream text;
   text << experts.router.used << " of " << experts.count << " experts of "
        << feed_forward(experts.each);
+  if (experts.router.soft_cap > 0) text << ", soft cap " << experts.router.soft_cap << " of logits";
   if (experts.identities > 0) text << " and " << experts.identities << " that change nothing";
   if (experts.deferred) text << ", added after the next layer";
   if (experts.shared.size > 0) {

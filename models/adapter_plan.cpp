@@ -33,7 +33,7 @@ TensorPlan factor_of(const TensorPlan& matrix, TensorMember member, int64_t numb
 bool takes_adapter(const TensorPlan& plan) {
   const bool is_of_decoder = !plan.id.of_encoder && plan.id.predictor == 0;
   return is_of_decoder && plan.id.member == TensorMember::weights && plan.experts == 0 &&
-         plan.activation != Activation::swiglu_clamped &&
+         !is_of_gates(plan.activation) &&
          std::ranges::find(kAdaptedKinds, plan.id.kind) != kAdaptedKinds.end();
 }
 

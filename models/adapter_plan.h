@@ -21,7 +21,7 @@ inline constexpr int64_t kAdapterRankStep = 16;
 
 /// Whether adapters beside the model can change a tensor of tensor_plan(): matrices of attention,
 /// of recurrent mixers and of feed-forwards. Others are experts, whose choice is the backend's,
-/// have gates that only a product can cut (Activation::swiglu_clamped), or are not of layers.
+/// have gates that only a product can cut (is_of_gates()), or are not of layers.
 bool takes_adapter(const TensorPlan& plan);
 
 /// Of a and b: 16 bits, but for a model of f32.

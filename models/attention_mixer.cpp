@@ -72,8 +72,8 @@ LastProduct mix(const Pass& pass, const AttentionWeights& attention, Input& inpu
   pass.backend.attention(view_of_group(pass.batch, kv.group), qkv, rotations(pass, config.rope),
                          attention.heads, kv, rule, sums);
   if (config.output_gate) {
-    const Matrix gates = projected.columns(config.qkv_dim(), config.sums_dim());
-    pass.backend.scale(gates, Activation::sigmoid, sums);
+    const Matrix gates = projected.columns(config.qkv_dim(), config.gates_dim());
+    pass.backend.scale(gates, config.gate, sums);
   }
   const SharedNorm norm{sums, attention.sums_norm, config.sums_norm_share};
   renormalize(pass.backend, {&norm, 1});

@@ -444,6 +444,11 @@ void check_cross_attention(const AttentionConfig& attention, const LayerConfig& 
   }
 }
 
+void check_gate(Activation gate, const Checker& check) {
+  if (is_of_gates(gate))
+    check.fail("swiglu_clamped and silu_clamped are no activations of factors");
+}
+
 void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
                  const ModelConfig& config, const Checker& check) {
   check.count("n_heads", attention.n_heads, kMaxHeads);
@@ -461,6 +466,8 @@ void check_mixer(const AttentionConfig& attention, const LayerConfig& layer,
   check.count("query_scaling_from", attention.query_scaling_from, kMaxContext,
               attention.query_scaling != 0 ? 1 : 0);
   check.count("query_scaling_ahead", attention.query_scaling_ahead, kMaxContext, 0);
+  if (attention.head_gate && !attention.output_gate) check.fail("head_gate needs an output_gate");
+  check_gate(attention.gate, check);
   check.count("window", attention.window, kMaxContext, 0);
   if (attention.window_in_blocks && (attention.window == 0 || attention.bidirectional)) {
     check.fail("window_in_blocks needs a window, of earlier positions alone");
@@ -566,13 +573,9 @@ constexpr int64_t kMaxTaps = 64;
 
 void check_convolution(const ConvolutionConfig& convolution, const Checker& check) {
   check.count("the convolution's taps", convolution.taps, kMaxTaps, 2);
-  if (convolution.activation == Activation::swiglu_clamped) {
-    check.fail("swiglu_clamped is no activation of convolutions");
+  if (is_of_gates(convolution.activation)) {
+    check.fail("swiglu_clamped and silu_clamped are no activations of convolutions");
   }
-}
-
-void check_gate(Activation gate, const Checker& check) {
-  if (gate == Activation::swiglu_clamped) check.fail("swiglu_clamped is no activation of factors");
 }
 
 // What all mixers with a state have in common.
@@ -649,8 +652,8 @@ void check_mixer(const LinearAttentionConfig& mixer, const LayerConfig& layer,
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
   check.count(name, size, kMaxCount);
-  if (activation == Activation::swiglu_clamped && !gated) {
-    check.fail("swiglu_clamped is an activation of gated feed-forwards only");
+  if (is_of_gates(activation) && !gated) {
+    check.fail("swiglu_clamped and silu_clamped are activations of gated feed-forwards only");
   }
 }
 
@@ -660,9 +663,10 @@ void check_feed_forward(const char* size, const FeedForwardConfig& ffn, const Ch
     check.fail("xielu is in the place of another activation, and without gates");
   }
   check.norm("middle_norm", ffn.middle_norm);
+  check.number("gate_limit", ffn.gate_limit, 0, kLargest);
   if (!ffn.cutoff) return;
   check.number("cutoff", *ffn.cutoff, -kLargest, kLargest);
-  if (!ffn.gated || ffn.activation == Activation::swiglu_clamped) {
+  if (!ffn.gated || is_of_gates(ffn.activation)) {
     check.fail("cutoff is of gates, of which an activation makes factors");
   }
 }
@@ -695,6 +699,7 @@ void check_experts(const ExpertsConfig& experts, const Checker& check) {
   if (is_mixer && (experts.router.correction || experts.router.groups > 1)) {
     check.fail("experts that a sparse_mixer scores have neither a correction nor groups");
   }
+  check.number("the router's soft_cap", experts.router.soft_cap, 0, kLargest);
   check.number("the experts' scale", experts.router.scale, -kLargest, kLargest);
   check.norm("the router's norm", experts.router_norm);
   check.norm("the experts' norm", experts.norm);

@@ -124,6 +124,7 @@ struct AttentionConfig {
   float query_scaling = 0;          ///< see HeadTransform
   int64_t query_scaling_from = 0;
   int64_t query_scaling_ahead = 0;
+  bool query_power = false;
   int64_t window = 0;             ///< see AttentionRule; 0: all positions
   bool window_in_blocks = false;  ///< likewise
   bool bidirectional = false;     ///< likewise
@@ -134,8 +135,10 @@ struct AttentionConfig {
   RelativeScoresConfig relative_scores = {};
   /// The earlier layer whose keys and values it reads, having none of its own (arXiv:2405.12981).
   std::optional<int64_t> kv_of;
-  /// Sums of values are multiplied by the sigmoid of a product of their own (arXiv:2505.06708).
+  /// Sums of values are multiplied by an activated product of their own (arXiv:2505.06708).
   bool output_gate = false;
+  bool head_gate = false;  ///< of which each head's sums have one element, not each its own
+  Activation gate = Activation::sigmoid;
   NormConfig sums_norm = {};  ///< of all heads' sums of values together, before the last product
   // Of a rank's share (models/shares.h): of what QkNorm::whole and sums_norm are.
   NormShare q_norm_share = {};
@@ -149,8 +152,11 @@ struct AttentionConfig {
   [[nodiscard]] int64_t v_dim() const { return n_kv_heads * v_head_dim(); }
   [[nodiscard]] int64_t qkv_dim() const { return q_dim() + (kv_of ? 0 : k_dim() + v_dim()); }
   [[nodiscard]] int64_t sums_dim() const { return n_heads * v_head_dim(); }
-  /// Of all that the first product gives: these, then the output's gates.
-  [[nodiscard]] int64_t in_dim() const { return qkv_dim() + (output_gate ? sums_dim() : 0); }
+  [[nodiscard]] int64_t gates_dim() const {
+    return !output_gate ? 0 : head_gate ? n_heads : sums_dim();
+  }
+  /// Of all that the first product gives: queries, keys and values, then the output's gates.
+  [[nodiscard]] int64_t in_dim() const { return qkv_dim() + gates_dim(); }
   bool operator==(const AttentionConfig&) const = default;
 };
 
@@ -339,6 +345,7 @@ struct FeedForwardConfig {
   int64_t size = 0;  ///< width of its middle
   bool gated = true;
   Activation activation = Activation::silu;
+  float gate_limit = kUsualGateLimit;  ///< see Gate
   bool xielu = false;  ///< in its place, without gates: xIELU, with numbers of each layer's own
   /// Of gates, before their activation, the largest are kept: see Backend::keep_largest().
   std::optional<float> cutoff = {};
@@ -348,6 +355,7 @@ struct FeedForwardConfig {
 
   /// Rows of the first product.
   [[nodiscard]] int64_t up_dim() const { return gated ? 2 * size : size; }
+  [[nodiscard]] Gate gate() const { return {activation, gate_limit}; }
   bool operator==(const FeedForwardConfig&) const = default;
 };
 
@@ -355,8 +363,9 @@ struct FeedForwardConfig {
 struct RouterConfig {
   int32_t used = 1;
   Router::Score score = Router::Score::softmax;
-  float margin = 0;   ///< of sparse_mixer
-  bool bias = false;  ///< of the product that makes the scores
+  float margin = 0;    ///< of sparse_mixer
+  float soft_cap = 0;  ///< of logits, see Backend::soft_cap(); 0: none
+  bool bias = false;   ///< of the product that makes the scores
   bool correction = false;
   int32_t groups = 1;
   int32_t groups_used = 1;

@@ -46,7 +46,7 @@ struct Names<QkNorm> {
 };
 template <>
 struct Names<Router::Score> {
-  static constexpr std::array kAll = {"softmax", "sigmoid", "sparse_mixer"};
+  static constexpr std::array kAll = {"softmax", "sigmoid", "sparse_mixer", "logit"};
 };
 template <>
 struct Names<Router::GroupScore> {
@@ -63,8 +63,9 @@ struct Names<Pooling> {
 };
 template <>
 struct Names<Activation> {
-  static constexpr std::array kAll = {"none",         "silu", "gelu",    "gelu_tanh",     "relu",
-                                      "relu_squared", "tanh", "sigmoid", "swiglu_clamped"};
+  static constexpr std::array kAll = {"none",     "silu",           "gelu",        "gelu_tanh",
+                                      "relu",     "relu_squared",   "tanh",        "sigmoid",
+                                      "softplus", "swiglu_clamped", "silu_clamped"};
 };
 
 // Each struct of the description lists its members once, as visit(name, pointer to member).
@@ -101,6 +102,7 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("query_scaling", &AttentionConfig::query_scaling);
   visit("query_scaling_from", &AttentionConfig::query_scaling_from);
   visit("query_scaling_ahead", &AttentionConfig::query_scaling_ahead);
+  visit("query_power", &AttentionConfig::query_power);
   visit("window", &AttentionConfig::window);
   visit("window_in_blocks", &AttentionConfig::window_in_blocks);
   visit("bidirectional", &AttentionConfig::bidirectional);
@@ -111,6 +113,8 @@ void members(Visit visit, const AttentionConfig* /*of*/) {
   visit("relative_scores", &AttentionConfig::relative_scores);
   visit("kv_of", &AttentionConfig::kv_of);
   visit("output_gate", &AttentionConfig::output_gate);
+  visit("head_gate", &AttentionConfig::head_gate);
+  visit("gate", &AttentionConfig::gate);
   visit("sums_norm", &AttentionConfig::sums_norm);
 }
 
@@ -213,6 +217,7 @@ void members(Visit visit, const FeedForwardConfig* /*of*/) {
   visit("size", &FeedForwardConfig::size);
   visit("gated", &FeedForwardConfig::gated);
   visit("activation", &FeedForwardConfig::activation);
+  visit("gate_limit", &FeedForwardConfig::gate_limit);
   visit("xielu", &FeedForwardConfig::xielu);
   visit("cutoff", &FeedForwardConfig::cutoff);
   visit("bias", &FeedForwardConfig::bias);
@@ -224,6 +229,7 @@ void members(Visit visit, const RouterConfig* /*of*/) {
   visit("used", &RouterConfig::used);
   visit("score", &RouterConfig::score);
   visit("margin", &RouterConfig::margin);
+  visit("soft_cap", &RouterConfig::soft_cap);
   visit("bias", &RouterConfig::bias);
   visit("correction", &RouterConfig::correction);
   visit("groups", &RouterConfig::groups);

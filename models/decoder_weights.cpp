@@ -175,6 +175,7 @@ class Finder {
                        .eps = attention.qk_norm_as.eps};
     }
     weights.heads.norm_after_rotation = attention.qk_norm_after_rope;
+    weights.heads.query_power = attention.query_power;
     weights.heads.query_scaling = attention.query_scaling;
     weights.heads.query_scaling_from = static_cast<int32_t>(attention.query_scaling_from);
     weights.heads.query_scaling_ahead = static_cast<int32_t>(attention.query_scaling_ahead);
@@ -312,7 +313,8 @@ class Finder {
                        .down = each.down.weight,
                        .down_bias = each.down.bias,
                        .gated = config.each.gated,
-                       .activation = config.each.activation};
+                       .activation = config.each.activation,
+                       .gate_limit = config.each.gate_limit};
     weights.experts_sum_bias = vector(id(TensorKind::experts_sum_bias));
     weights.shared = feed_forward(shared_tensors(config.shared));
     weights.shared_gate = linear(TensorKind::shared_gate);

@@ -23,12 +23,12 @@ Matrix widened(const Pass& pass, const FeedForwardConfig& ffn, const FeedForward
       pass.backend.keep_largest(*ffn.cutoff, gates);
       pass.backend.scale(gates, ffn.activation, up);
     } else {
-      multiply_gated(pass, input, weights.up, ffn.activation, both);
+      multiply_gated(pass, input, weights.up, ffn.gate(), both);
     }
     return up;
   }
   if (ffn.gated) {
-    pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.activation, middle);
+    pass.backend.gated_linear(input, weights.up.weight, weights.up.bias, ffn.gate(), middle);
   } else {
     multiply_and_activate(pass, input, weights.up, ffn.activation, middle);
   }
@@ -55,10 +55,12 @@ Matrix widened_shared(const Pass& pass, const ExpertsConfig& experts, const Laye
   return middle;
 }
 
-Matrix router_scores(const Pass& pass, const LayerWeights& weights, Input& input) {
+Matrix router_scores(const Pass& pass, const RouterConfig& config, const LayerWeights& weights,
+                     Input& input) {
   const Linear& router = weights.router;
   const Matrix scores = pass.memory.scores.first_rows(input.x.rows).columns(0, router.weight.rows);
   pass.backend.linear(input, router.weight, {.bias = router.bias, .in_order = true}, scores);
+  if (config.soft_cap > 0) pass.backend.soft_cap(config.soft_cap, scores);
   return scores;
 }
 
@@ -81,7 +83,8 @@ void mixture(const Pass& pass, const ExpertsConfig& experts, const LayerWeights&
   // the weights of the experts may be fetched.
   Input of_router;
   if (experts.router_norm) of_router = stream.before(weights.router_norm, pass.memory.normed);
-  const Matrix scores = router_scores(pass, weights, experts.router_norm ? of_router : input);
+  const Matrix scores =
+      router_scores(pass, experts.router, weights, experts.router_norm ? of_router : input);
   const Matrix middle = widened_shared(pass, experts, weights, input);
   if (experts.norm) input = stream.before(weights.experts_norm, pass.memory.normed);
   if (experts.deferred) {

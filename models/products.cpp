@@ -106,20 +106,20 @@ void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
       });
 }
 
-void multiply_gated(const Pass& pass, Input& input, const Linear& linear, Activation activation,
+void multiply_gated(const Pass& pass, Input& input, const Linear& linear, const Gate& gate,
                     const Matrix& both) {
   const int64_t size = both.cols / 2;
   const Matrix up = both.columns(size, size);
   for_parts(
       pass, input, linear, both.rows,
       [&](Input& rows, int64_t first) {
-        pass.backend.gated_linear(rows, linear.weight, linear.bias, activation,
+        pass.backend.gated_linear(rows, linear.weight, linear.bias, gate,
                                   up.row_range(first, rows.x.rows));
       },
       [&](Input& rows, int64_t first, const LowRank& change) {
         const Matrix own = both.row_range(first, rows.x.rows);
         multiply_changed(pass, rows, linear, change, own);
-        pass.backend.scale(own.columns(0, size), activation, up.row_range(first, rows.x.rows));
+        pass.backend.scale(own.columns(0, size), gate.activation, up.row_range(first, rows.x.rows));
       });
 }
 

@@ -21,7 +21,7 @@ void multiply_and_activate(const Pass& pass, Input& input, const Linear& linear,
 
 /// The second half of the columns of `both` = activation(gate) · up, where gates and up are the
 /// halves of the same; the first half is anything.
-void multiply_gated(const Pass& pass, Input& input, const Linear& linear, Activation activation,
+void multiply_gated(const Pass& pass, Input& input, const Linear& linear, const Gate& gate,
                     const Matrix& both);
 
 }  // namespace faststream

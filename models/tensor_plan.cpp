@@ -468,7 +468,10 @@ class Planner {
       parts[n_parts++] = values(units, attention);
       qkv.heads = rotated_values(attention, attention.q_dim() + attention.k_dim());
     }
-    if (attention.output_gate) parts[n_parts] = sums(units, attention);
+    if (attention.output_gate) {
+      parts[n_parts] =
+          attention.head_gate ? units.of_heads(attention.n_heads, 1) : sums(units, attention);
+    }
     qkv.split = of_heads(parts);
     matrix(TensorKind::attention_qkv, config_.weight_format, attention.in_dim(),
            config_.mixer_input(n_), attention.qkv_bias, qkv);

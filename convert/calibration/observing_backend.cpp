@@ -69,9 +69,9 @@ void ObservingBackend::linear(Input& input, const Weight& weight, const Epilogue
 }
 
 void ObservingBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
-                                    Activation activation, const Matrix& out) {
+                                    const Gate& gate, const Matrix& out) {
   observe(normalize(*this, input), gate_up);
-  ForwardingBackend::gated_linear(input, gate_up, bias, activation, out);
+  ForwardingBackend::gated_linear(input, gate_up, bias, gate, out);
 }
 
 void ObservingBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
@@ -188,7 +188,7 @@ std::vector<float> ObservingBackend::run_expert(const Experts& experts, int64_t 
   norm(given, {}, OutputMode::store, x);
   Input input{.x = x};
   if (experts.gated) {
-    gated_linear(input, up, bias_of(experts.up_bias, up), experts.activation, middle);
+    gated_linear(input, up, bias_of(experts.up_bias, up), experts.gate(), middle);
   } else {
     linear(input, up, {.bias = bias_of(experts.up_bias, up), .activation = experts.activation},
            middle);

@@ -32,7 +32,7 @@ class ObservingBackend final : public ForwardingBackend {
                                 const std::function<void(size_t)>& progress) override;
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, const Gate& gate,
                     const Matrix& out) override;
   void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
                    const Matrix& out) override;

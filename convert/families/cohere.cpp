@@ -76,20 +76,7 @@ FamilyModel describe_cohere_compass(const FamilySource& source) {
   model.modules.interleaved = false;
   model.modules.output_norm_scale = number_in(config, "logit_scale", 1);
   set_windows(model.config, config, window_in(config, 4096), [](int64_t) { return false; });
-  model.config.ropes.clear();
-  const auto ropes = config.find("rope_parameters");
-  for (LayerConfig& layer : model.config.layer_kinds) {
-    AttentionConfig& attention = layer.attention();
-    const std::string_view type = attention.window > 0 ? "sliding_attention" : "full_attention";
-    attention.rope.reset();
-    if (!ropes || !ropes->has(type)) {
-      config.fail("has no \"rope_parameters\" for layers of the type " + in_quotes(type));
-    }
-    if (!ropes->find(type)) continue;  // null: these layers rotate nothing
-    attention.rope = model.config.ropes.size();
-    model.config.ropes.push_back(rope_from_hf(
-        config, {.head_dim = attention.head_dim, .max_context = model.config.max_context}, type));
-  }
+  set_ropes_of_types(model.config, config, nlohmann::json::object());
   return model;
 }
 

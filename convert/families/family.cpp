@@ -520,6 +520,28 @@ void set_rope_of_windows(ModelConfig& model, const JsonView& config, double thet
   model.ropes.push_back(std::move(rope));
 }
 
+void set_ropes_of_types(ModelConfig& model, const JsonView& config,
+                        const nlohmann::json& otherwise) {
+  nlohmann::json said = config.value();
+  if (!config.find("rope_parameters")) said["rope_parameters"] = otherwise;
+  const JsonView source(said, "config.json");
+  const JsonView ropes = source.member("rope_parameters");
+  model.ropes.clear();
+  std::map<std::string_view, size_t> of_types;
+  for (LayerConfig& layer : model.layer_kinds) {
+    AttentionConfig& attention = layer.attention();
+    const std::string_view type = attention.window > 0 ? "sliding_attention" : "full_attention";
+    attention.rope.reset();
+    if (!ropes.has(type)) ropes.fail("says nothing of layers of the type " + in_quotes(type));
+    if (!ropes.find(type)) continue;
+    const auto [known, is_new] = of_types.emplace(type, model.ropes.size());
+    attention.rope = known->second;
+    if (!is_new) continue;
+    model.ropes.push_back(rope_from_hf(
+        source, {.head_dim = attention.head_dim, .max_context = model.max_context}, type));
+  }
+}
+
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what) {
   if (config.get(key, false)) {
     config.fail(in_quotes(key) + " asks for " + std::string(what) + ", which is not supported");

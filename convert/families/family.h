@@ -236,6 +236,12 @@ RopeConfig rope_of_windows_in(const JsonView& config, const RopeShape& shape);
 void set_rope_of_windows(ModelConfig& model, const JsonView& config, double theta,
                          double rotated_share = 1);
 
+/// Gives the layers of each type, with a window or without, the rotation that "rope_parameters"
+/// says of their type, or `otherwise` where that member is absent; null: these layers rotate
+/// nothing.
+void set_ropes_of_types(ModelConfig& model, const JsonView& config,
+                        const nlohmann::json& otherwise);
+
 /// Throws Error when the member is true: `what` the model would need that is not there.
 void refuse_if(const JsonView& config, std::string_view key, std::string_view what);
 

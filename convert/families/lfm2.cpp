@@ -194,7 +194,7 @@ FamilyModel describe_lfm3(const FamilySource& source) {
     attention.rope = is_windowed ? of_windows : of_all;
     attention.qk_norm = QkNorm::head;
     attention.qk_norm_as = layer.mixer_norms.before;
-    attention.output_gate = has_gates;
+    attention.output_gate = attention.head_gate = has_gates;
     set_attention_bias(layer, config.get("attention_bias", false));
   });
   Modules& m = model.modules;
@@ -203,7 +203,6 @@ FamilyModel describe_lfm3(const FamilySource& source) {
   m.k_norm = "self_attn.k_norm";
   m.attention_out = "self_attn.o_proj";
   m.output_gate = "self_attn.gate_proj";
-  m.gates_of_heads = true;
   m.attention_after_norm = "post_operator_norm";
   m.ffn_after_norm = "post_ffn_norm";
   return model;

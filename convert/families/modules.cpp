@@ -518,6 +518,11 @@ class PartsMaker {
         modules_.qkv.size() == 1 && modules_.joined_qkv == JoinedQkv::by_kv_head;
     const int64_t blocks = by_kv_head ? attention.n_kv_heads : 1;
     const int64_t inputs = config_.mixer_input(target_.n);
+    if (is_bias_ && !modules_.qkv_bias) {
+      Parts parts = named_gates();
+      parts.insert(parts.begin(), {.source = "", .shape = {attention.qkv_dim()}});
+      return parts;
+    }
     Parts parts = gated_queries() ? halves_of_query_heads(0) : Parts{};
     int64_t before = 0;  // rows of a block that stand before those of this kind
     const size_t kinds = attention.kv_of ? 1 : rows.size();
@@ -547,15 +552,14 @@ class PartsMaker {
   }
 
   [[nodiscard]] Parts named_gates() const {
+    const int64_t n_gates = attention().gates_dim();
+    if (!is_bias_) return {product(modules_.output_gate, n_gates, config_.hidden)};
+    if (modules_.output_gate_bias.empty()) return {{.source = "", .shape = {n_gates}}};
     const int64_t n_heads = attention().n_heads;
-    if (!modules_.gates_of_heads) {
-      return {product(modules_.output_gate, attention().sums_dim(), config_.hidden)};
-    }
-    if (is_bias_) return {{.source = "", .shape = {attention().sums_dim()}}};
     Parts parts;
     for (int64_t head = 0; head < n_heads; ++head) {
-      parts.push_back(rows_of(product(modules_.output_gate, n_heads, config_.hidden), head,
-                              attention().v_head_dim()));
+      parts.push_back({.source = in_layer(modules_.output_gate_bias), .shape = {n_heads}});
+      parts.back() = rows_of(parts.back(), head, n_gates / n_heads);
       parts.back().row_step = 0;
     }
     return parts;

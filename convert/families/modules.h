@@ -74,8 +74,8 @@ struct Modules {
   std::set<int64_t> keys_as_values = {};  ///< layers whose values are what the keys' module gives
   /// Of the output's gates; without a name, each query head's follow its queries in their module.
   std::string output_gate = {};
-  /// That module has one row for each head, for all its elements, and no bias.
-  bool gates_of_heads = false;
+  std::string output_gate_bias = {};  ///< a tensor's name: [heads], of all gates of a head
+  bool qkv_bias = true;  ///< where there is such a bias; false: queries', keys' and values' are 0
   std::string q_norm = "self_attn.q_norm";
   std::string k_norm = "self_attn.k_norm";
   bool norms_of_each_head = false;        ///< [heads, head_dim], not [head_dim] for all heads

@@ -107,8 +107,11 @@ void add_predicting_layers(int64_t first, int64_t count, const Checkpoint& weigh
     own.embedding_norm = layer + "enorm";
     own.hidden_norm = layer + "hnorm";
     own.hidden_projection = layer + "eh_proj";
-    own.output_norm = layer + (has("shared_head.norm") ? "shared_head.norm" : "final_layernorm");
-    own.output = base + layer + "shared_head.head";
+    const bool is_step = has("transformer.shared_head.norm");
+    own.output_norm = layer + (is_step                   ? "transformer.shared_head.norm"
+                               : has("shared_head.norm") ? "shared_head.norm"
+                                                         : "final_layernorm");
+    own.output = base + layer + (is_step ? "transformer.shared_head.output" : "shared_head.head");
     static_cast<void>(add_predictor(*kind, n, std::move(own), model, predictors));
   }
 }

@@ -12,9 +12,10 @@ void use_routed_experts(ModelConfig& model, const JsonView& config, const std::v
   const std::string_view of_shared = key_in(config, {"num_shared_experts", "n_shared_experts"});
   const auto shared = number_of(config, of_shared, kMaxExperts, defaults.shared);
   RouterConfig router{.score = Router::Score::sigmoid, .correction = true};
-  router.groups = static_cast<int32_t>(
-      count_in(config, key_in(config, {"num_expert_group", "n_group"}), kMaxExperts, 1));
-  router.groups_used = static_cast<int32_t>(count_in(config, "topk_group", kMaxExperts, 1));
+  router.groups = static_cast<int32_t>(count_in(
+      config, key_in(config, {"num_expert_group", "n_group"}), kMaxExperts, defaults.groups));
+  router.groups_used =
+      static_cast<int32_t>(count_in(config, "topk_group", kMaxExperts, defaults.groups_used));
   router.normalized =
       config.get(key_in(config, {"moe_renormalize", "norm_topk_prob"}), defaults.normalized);
   router.scale = number_in(config, "routed_scaling_factor", defaults.scale);

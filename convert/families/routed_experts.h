@@ -12,6 +12,8 @@ struct RoutedDefaults {
   int64_t shared = 1;
   bool normalized = true;
   double scale = 1;
+  int64_t groups = 1;
+  int64_t groups_used = 1;
 };
 
 /// Puts "n_routed_experts" experts of "moe_intermediate_size", chosen by sigmoids with a correction

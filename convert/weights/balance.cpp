@@ -6,7 +6,7 @@ namespace faststream::convert {
 namespace {
 
 bool is_linear_in_up(const FeedForwardConfig& ffn) {
-  return ffn.gated && !ffn.bias && !ffn.middle_norm && ffn.activation != Activation::swiglu_clamped;
+  return ffn.gated && !ffn.bias && !ffn.middle_norm && !is_of_gates(ffn.activation);
 }
 
 // Whether nothing but the layer's own output takes the values, as they are.

@@ -22,7 +22,7 @@ inline Vec normal_below(Vec x) {
   return select(x > Vec{}, 1.0F - beyond, beyond);
 }
 
-/// f(x) of all activations; swiglu_clamped's of a gate.
+/// f(x) of all activations; of what is of gates alone, x.
 template <Activation kActivation>
 inline Vec activate(Vec x) {
   if constexpr (kActivation == Activation::silu) {
@@ -41,23 +41,29 @@ inline Vec activate(Vec x) {
     return hyperbolic_tangent(x);
   } else if constexpr (kActivation == Activation::sigmoid) {
     return sigmoid(x);
-  } else if constexpr (kActivation == Activation::swiglu_clamped) {
-    const Vec gate = select(x > splat(7.0F), splat(7.0F), x);
-    return gate * sigmoid(1.702F * gate);
+  } else if constexpr (kActivation == Activation::softplus) {
+    return softplus(x);
   } else {
-    static_assert(kActivation == Activation::none);
+    static_assert(kActivation == Activation::none || is_of_gates(kActivation));
     return x;
   }
 }
 
-/// What the activated gate is multiplied with.
+/// What a gate and an up projection's value become. limit: of what is of gates alone.
 template <Activation kActivation>
-inline Vec beside_gate(Vec up) {
-  if constexpr (kActivation == Activation::swiglu_clamped) {
-    const Vec below = select(up > splat(7.0F), splat(7.0F), up);
-    return select(below < splat(-7.0F), splat(-7.0F), below) + 1.0F;
+inline Vec gate_value(Vec limit, Vec gate, Vec up) {
+  if constexpr (is_of_gates(kActivation)) {
+    const auto bounded = [limit](Vec x) { return select(x > limit, limit, x); };
+    const Vec below = bounded(up);
+    const Vec bounded_up = select(below < -limit, -limit, below);
+    if constexpr (kActivation == Activation::silu_clamped) {
+      return bounded(gate * sigmoid(gate)) * bounded_up;
+    } else {
+      const Vec bounded_gate = bounded(gate);
+      return bounded_gate * sigmoid(1.702F * bounded_gate) * (bounded_up + 1.0F);
+    }
   } else {
-    return up;
+    return activate<kActivation>(gate) * up;
   }
 }
 
@@ -81,8 +87,12 @@ inline void with_activation(Activation activation, const Body& body) {
       return body.template operator()<Activation::tanh>();
     case Activation::sigmoid:
       return body.template operator()<Activation::sigmoid>();
+    case Activation::softplus:
+      return body.template operator()<Activation::softplus>();
     case Activation::swiglu_clamped:
       return body.template operator()<Activation::swiglu_clamped>();
+    case Activation::silu_clamped:
+      return body.template operator()<Activation::silu_clamped>();
   }
 }
 

@@ -57,7 +57,7 @@ class CpuBackend final : public HostBackend {
   void norm(const Matrix& x, const Norm& norm, OutputMode output, const Matrix& out) override;
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, const Gate& gate,
                     const Matrix& out) override;
   void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
                    const Matrix& out) override;
@@ -154,8 +154,8 @@ class CpuBackend final : public HostBackend {
   [[nodiscard]] Kernels::Normalize normalizer(NormKind kind) const;  // norm.cpp
   Product linear_product(const Matrix& x, const Weight& weight, const Epilogue& epilogue,
                          const Matrix& out) const;  // linear.cpp
-  Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias,
-                        Activation activation, const Matrix& out) const;  // gated_linear.cpp
+  Product gated_product(const Matrix& x, const Weight& gate_up, const float* bias, const Gate& gate,
+                        const Matrix& out) const;  // gated_linear.cpp
   /// As head_linear(); in_floats: x is not rounded.
   void multiply_heads(const Matrix& x, const Weight& weight, int64_t n_heads, bool in_floats,
                       const Matrix& out);  // head_linear.cpp

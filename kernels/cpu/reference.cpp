@@ -106,7 +106,8 @@ std::vector<double> product(const Matrix& x, const Weight& w) {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-/// Of one element, or of a gate.
+double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
+
 double activated(double x, Activation activation) {
   switch (activation) {
     case Activation::none:
@@ -125,17 +126,22 @@ double activated(double x, Activation activation) {
       return std::tanh(x);
     case Activation::sigmoid:
       return sigmoid(x);
-    case Activation::swiglu_clamped: {
-      const double gate = std::min(x, 7.0);
-      return gate * sigmoid(1.702 * gate);
-    }
+    case Activation::softplus:
+      return softplus(x);
+    case Activation::swiglu_clamped:
+    case Activation::silu_clamped:
+      break;
   }
   throw std::logic_error("unknown activation");
 }
 
-double gated(double gate, double up, Activation activation) {
-  if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
-  return activated(gate, activation) * up;
+double gated(double gate, double up, const Gate& as) {
+  if (!is_of_gates(as.activation)) return activated(gate, as.activation) * up;
+  const double limit = as.limit;
+  up = std::clamp(up, -limit, limit);
+  if (as.activation == Activation::silu_clamped) return std::min(gate * sigmoid(gate), limit) * up;
+  gate = std::min(gate, limit);
+  return gate * sigmoid(1.702 * gate) * (up + 1);
 }
 
 void require_states(const BatchView& batch, const StateLayer& states) {
@@ -171,8 +177,6 @@ std::vector<double> unit_row(const Matrix& m, int64_t row, int64_t first, int64_
   for (double& element : x) element *= factor;
   return x;
 }
-
-double softplus(double x) { return x > 30 ? x : std::log1p(std::exp(x)); }
 
 /// One token of one head, whose matrix is `state`.
 void recur_head(const Matrix& q, const Matrix& k, const Matrix& v, const Matrix& gates,
@@ -384,8 +388,7 @@ class ReferenceBackend final : public HostBackend {
     require_weight(weight);
     require_matrix(x, x.rows, weight.cols, "linear: x must be [rows, in]");
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
-    require(epilogue.activation != Activation::swiglu_clamped,
-            "linear: the activation is of gates");
+    require(!is_of_gates(epilogue.activation), "linear: the activation is of gates");
     require(epilogue.activation == Activation::none || epilogue.output != OutputMode::add,
             "linear: what is activated must be stored");
     const std::vector<double> products = product(x, weight);
@@ -398,7 +401,7 @@ class ReferenceBackend final : public HostBackend {
     }
   }
 
-  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, const Gate& gate,
                     const Matrix& out) override {
     const Matrix x = normalize(*this, input);
     require_weight(gate_up);
@@ -409,13 +412,13 @@ class ReferenceBackend final : public HostBackend {
     const std::vector<double> products = product(x, gate_up);
     for (int64_t r = 0; r < x.rows; ++r) {
       for (int64_t o = 0; o < n; ++o) {
-        double gate = products[index(r * 2 * n + o)];
+        double its_gate = products[index(r * 2 * n + o)];
         double up = products[index(r * 2 * n + n + o)];
         if (bias != nullptr) {
-          gate += bias[o];
+          its_gate += bias[o];
           up += bias[n + o];
         }
-        set(out, r, o, static_cast<float>(gated(gate, up, activation)));
+        set(out, r, o, static_cast<float>(gated(its_gate, up, gate)));
       }
     }
   }
@@ -493,7 +496,7 @@ class ReferenceBackend final : public HostBackend {
           token.x = Matrix(weighed.data(), DType::f32, 1, x.cols);
         }
         if (experts.gated) {
-          gated_linear(token, up, up_bias, experts.activation, activations.x);
+          gated_linear(token, up, up_bias, experts.gate(), activations.x);
         } else {
           linear(token, up, {.bias = up_bias, .activation = experts.activation}, activations.x);
         }
@@ -836,9 +839,11 @@ class ReferenceBackend final : public HostBackend {
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
       double factor = 1;
       if (transform.query_scaling != 0) {
-        const int32_t lengths =
-            (batch.positions[t] + transform.query_scaling_ahead) / transform.query_scaling_from;
-        factor += transform.query_scaling * std::log(1.0 + lengths);
+        const int32_t ahead = batch.positions[t] + transform.query_scaling_ahead;
+        const int32_t from = transform.query_scaling_from;
+        factor = transform.query_power
+                     ? std::pow(1 + static_cast<double>(ahead) / from, transform.query_scaling)
+                     : 1 + transform.query_scaling * std::log(1.0 + ahead / from);
       }
       for (int64_t first = 0; first < queries.cols; first += dim) {
         std::vector<double> head = transformed(queries, t, first, dim, transform,

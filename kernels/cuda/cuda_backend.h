@@ -65,7 +65,7 @@ class CudaBackend final : public Backend {
   void norm_stream(const Matrix& x, const Norm& norm, const Matrix& copy) override;
   void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
               const Matrix& out) override;
-  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, const Gate& gate,
                     const Matrix& out) override;
   void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,
                    const Matrix& out) override;

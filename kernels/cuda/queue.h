@@ -60,12 +60,12 @@ struct Queue {
 };
 
 /// Lets launches of `kernel` on the current GPU ask for so much shared memory, more than the 48 KB
-/// that any kernel may have.
+/// that any kernel may have. The driver is asked once for each GPU: that takes as long as half a
+/// launch.
+void allow_shared_memory(const void* kernel, size_t bytes);
 template <typename... Parameters>
 void allow_shared_memory(void (*kernel)(Parameters...), size_t bytes) {
-  cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(bytes)),
-             "reserving shared memory");
+  allow_shared_memory(reinterpret_cast<const void*>(kernel), bytes);
 }
 
 /// How many clusters of a grid's kernel the current GPU runs at once.

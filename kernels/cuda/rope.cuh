@@ -122,8 +122,13 @@ __device__ void transform_head(const T* head, int dim, const HeadTransform& tran
 /// What queries at a position are multiplied by after rotation.
 __device__ inline float query_factor(const HeadTransform& transform, int position) {
   if (transform.query_scaling == 0) return 1;
-  const auto steps =
-      static_cast<float>((position + transform.query_scaling_ahead) / transform.query_scaling_from);
+  const int ahead = position + transform.query_scaling_ahead;
+  if (transform.query_power) {
+    const float lengths =
+        static_cast<float>(ahead) / static_cast<float>(transform.query_scaling_from);
+    return expf(transform.query_scaling * log1pf(lengths));
+  }
+  const auto steps = static_cast<float>(ahead / transform.query_scaling_from);
   return 1 + transform.query_scaling * logf(1.0F + steps);
 }
 

@@ -13,10 +13,29 @@ enum class Activation {
   relu,          ///< max(x, 0)
   relu_squared,  ///< max(x, 0)², arXiv:2109.08668
   tanh,
-  sigmoid,  ///< 1 / (1 + exp(-x))
-  /// Of gates alone: g / (1 + exp(-1.702 g)) with g = min(gate, 7), times 1 + the up projection's
-  /// value within -7 to 7 (gpt-oss).
-  swiglu_clamped,
+  sigmoid,   ///< 1 / (1 + exp(-x))
+  softplus,  ///< log(1 + exp(x))
+  // Of gates alone, see is_of_gates().
+  swiglu_clamped,  ///< g / (1 + exp(-1.702 g)) with g = min(gate, limit), times 1 + u (gpt-oss)
+  silu_clamped,    ///< min(gate / (1 + exp(-gate)), limit), times u (Step 3.5)
+};
+
+/// Whether it is no function of one element, but of a gate, and of u, the up projection's value
+/// within -limit to limit.
+constexpr bool is_of_gates(Activation activation) {
+  return activation == Activation::swiglu_clamped || activation == Activation::silu_clamped;
+}
+
+/// Of gpt-oss.
+inline constexpr float kUsualGateLimit = 7;
+
+/// What a gate goes through: any activation, and the limit of one that is of gates alone.
+struct Gate {
+  Activation activation = Activation::none;
+  float limit = kUsualGateLimit;
+
+  constexpr Gate(Activation of_gate, float its_limit = kUsualGateLimit)
+      : activation(of_gate), limit(its_limit) {}
 };
 
 }  // namespace faststream

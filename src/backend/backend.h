@@ -273,6 +273,7 @@ struct Rope {
 struct HeadTransform {
   NormKind norm = NormKind::none;    ///< of each head by itself
   bool norm_after_rotation = false;  ///< else before
+  bool query_power = false;          ///< see query_scaling
   const float* q_weight = nullptr;   ///< [n_heads, head_dim]
   const float* k_weight = nullptr;   ///< [n_kv_heads, head_dim]
   const float* v_weight = nullptr;   ///< [n_kv_heads, v_head_dim]; null: values have no norm
@@ -280,7 +281,9 @@ struct HeadTransform {
   const float* k_bias = nullptr;
   float eps = 0;
   /// Queries at position p are multiplied by 1 + query_scaling · log(1 + ⌊(p + query_scaling_ahead)
-  /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead); 0: not.
+  /// / query_scaling_from⌋) after rotation (Ministral 3; Llama 4, one position ahead), or, if
+  /// query_power, by (1 + (p + query_scaling_ahead) / query_scaling_from)^query_scaling (Beam, one
+  /// position ahead); 0: not.
   float query_scaling = 0;
   int32_t query_scaling_from = 1;
   int32_t query_scaling_ahead = 0;
@@ -408,12 +411,13 @@ enum class Pooling {
 
 /// How experts are chosen and weighed from the router's logits.
 struct Router {
-  enum class Score { softmax, sigmoid, sparse_mixer };
+  enum class Score { softmax, sigmoid, sparse_mixer, logit };
   enum class GroupScore { two_best, largest };
   int32_t used = 1;  ///< experts of each token
   /// Of all experts; each by itself; or, of each expert that is chosen, a softmax of those that are
   /// not yet chosen and whose logits s are near its own, the largest m: (m - s) / max(|s|, m) <=
-  /// margin (SparseMixer, arXiv:2409.12136). Of these no correction and no groups.
+  /// margin (SparseMixer, arXiv:2409.12136). Of these no correction and no groups. Or the logit,
+  /// which chooses, while its sigmoid weighs.
   Score score = Score::softmax;
   float margin = 0;
   const float* correction = nullptr;  ///< [scores] added to scores to choose, not to weigh
@@ -440,6 +444,9 @@ struct Experts {
   const float* down_bias = nullptr;  ///< [down.rows]
   bool gated = true;
   Activation activation = Activation::silu;
+  float gate_limit = kUsualGateLimit;
+
+  [[nodiscard]] Gate gate() const { return {activation, gate_limit}; }
 };
 
 /// The largest linear() or gated_linear() of its shape in a model's steps.
@@ -568,11 +575,11 @@ class Backend {
   virtual void linear(Input& input, const Weight& weight, const Epilogue& epilogue,
                       const Matrix& out) = 0;
 
-  /// The same x. out [rows, n] act = activation(x Gᵀ + bias) ⊙ (x Uᵀ + bias), where gate_up [2n,
-  /// in] is G's n rows, then U's, and so is bias [2n], which may be null. The gated feed-forward of
-  /// arXiv:2002.05202.
+  /// The same x. out [rows, n] act = activation(x Gᵀ + bias) ⊙ (x Uᵀ + bias), or as `gate` has it,
+  /// where gate_up [2n, in] is G's n rows, then U's, and so is bias [2n], which may be null. The
+  /// gated feed-forward of arXiv:2002.05202.
   virtual void gated_linear(Input& input, const Weight& gate_up, const float* bias,
-                            Activation activation, const Matrix& out) = 0;
+                            const Gate& gate, const Matrix& out) = 0;
 
   /// Products of heads, each with rows of its own, as a block-diagonal matrix has them. Each row of
   /// x [rows, n_heads (p + in)] act and of out [rows, n_heads (p + n)] act is n_heads parts of

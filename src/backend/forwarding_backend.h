@@ -88,10 +88,10 @@ class ForwardingBackend : public Backend {
     backend_->linear(input, weight, epilogue, out);
     after("linear");
   }
-  void gated_linear(Input& input, const Weight& gate_up, const float* bias, Activation activation,
+  void gated_linear(Input& input, const Weight& gate_up, const float* bias, const Gate& gate,
                     const Matrix& out) override {
     before("gated_linear");
-    backend_->gated_linear(input, gate_up, bias, activation, out);
+    backend_->gated_linear(input, gate_up, bias, gate, out);
     after("gated_linear");
   }
   void head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,

@@ -80,9 +80,9 @@ void ProfilingBackend::linear(Input& input, const Weight& weight, const Epilogue
 }
 
 void ProfilingBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
-                                    Activation activation, const Matrix& out) {
+                                    const Gate& gate, const Matrix& out) {
   describe(shape_of(gate_up), product_work(input.x.rows, gate_up));
-  ForwardingBackend::gated_linear(input, gate_up, bias, activation, out);
+  ForwardingBackend::gated_linear(input, gate_up, bias, gate, out);
 }
 
 void ProfilingBackend::head_linear(const Matrix& x, const Weight& weight, int64_t n_heads,

@@ -55,7 +55,7 @@ SMALLEST_ROUTER_MARGIN = 2e-3
 LARGEST_FOLDER = 205_000
 LARGEST_ROUNDING = 1e-5  # of float32 logits, beside the largest one
 # Whose weights are 1 + w; Gemma's are too.
-ZERO_CENTRED_NORMS = ("Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm", "Qwen3NextRMSNorm")
+ZERO_CENTRED_NORMS = ("Qwen3_5RMSNorm", "Qwen3_5MoeRMSNorm", "Qwen3NextRMSNorm", "Step3p7RMSNorm")
 
 
 def randomize(model, generator):

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import safetensors.torch
+import torch
 from transformers import AutoConfig, AutoModelForImageTextToText
 
 from family_variants import BASE, Variant as AnyVariant, yarn
@@ -35,6 +36,73 @@ QWEN_VISION = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_head
 SPARSE = {"n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 12}
 LATENT = {"num_key_value_heads": 3, "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8,
           "v_head_dim": 14}
+
+STEP_VISION = {"width": 16, "layers": 1, "heads": 2, "patch_size": 4, "image_size": 8, "mlp_ratio": 1.0}
+STEP = {"head_dim": 12, "num_hidden_layers": 3, "num_attention_heads": 2, "num_sliding_attention_heads": 4,
+        "num_key_value_heads": 1, "n_routed_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+        "share_expert_dim": 20, "sliding_window": 24, "moe_router_scaling_factor": 1.7, "intermediate_size": 28,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        "mlp_layer_types": ["dense", "sparse", "sparse"], "swiglu_limits": [0.0, 0.0, 0.8],
+        "swiglu_limits_shared": [1.5, 0.5, 0.0]}
+LAGUNA = {"head_dim": 12, "sliding_window": 24, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+          "shared_expert_intermediate_size": 20, "moe_routed_scaling_factor": 1.7,
+          "layer_types": ["full_attention", "sliding_attention"],
+          "rope_parameters": {"full_attention": yarn(partial_rotary_factor=0.5),
+                              "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}}
+
+
+def with_step_head(tensors):
+    """A layer behind the model's, like its second one, as releases have it."""
+    layer = {key.replace(".layers.1.", ".layers.3."): value.clone() for key, value in tensors.items()
+             if key.startswith("model.layers.1.")}
+    more = {"enorm": torch.zeros(36), "hnorm": torch.zeros(36), "eh_proj": torch.eye(36).repeat(1, 2),
+            "transformer.shared_head.norm": tensors["model.norm.weight"].clone(),
+            "transformer.shared_head.output": tensors["lm_head.weight"].clone()}
+    layer |= {f"model.layers.3.{key}.weight": value.to(torch.bfloat16) for key, value in more.items()}
+    return {**tensors, **layer}
+
+
+def store_step(tensors, config):
+    """Step 3.5: the text model alone, with the members and lists of its release."""
+    text = config["text_config"]
+    ropes = [text["rope_parameters"][kind] for kind in text["layer_types"]]
+    released = {
+        "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "num_nextn_predict_layers": 1,
+        "num_attention_groups": text["num_key_value_heads"], "moe_num_experts": text["n_routed_experts"],
+        "moe_top_k": text["num_experts_per_tok"], "moe_layers_enum": "2", "zero_centered": True,
+        "rope_theta": [rope["rope_theta"] for rope in ropes] + [100.0], "rope_scaling": None,
+        "partial_rotary_factors": [rope["partial_rotary_factor"] for rope in ropes] + [1.0],
+        "attention_other_setting": {"attention_type": "sliding_attention", "head_dim": text["head_dim"],
+                                    "num_attention_heads": text["num_sliding_attention_heads"]},
+        "layer_types": text["layer_types"] + ["sliding_attention"],
+        "swiglu_limits": text["swiglu_limits"] + [0.0],
+        "swiglu_limits_shared": text["swiglu_limits_shared"] + [0.0],
+    }
+    same = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim", "vocab_size",
+            "max_position_embeddings", "rms_norm_eps", "sliding_window", "moe_intermediate_size", "share_expert_dim",
+            "moe_router_scaling_factor", "bos_token_id", "eos_token_id", "pad_token_id")
+    released |= {key: text[key] for key in same}
+    return {key: value for key, value in tensors.items() if not key.startswith("vi")}, released
+
+
+def restore_step(tensors, config):
+    """The text model inside a wrapper with a random tower, by Transformers' own reading of these members."""
+    text = {key: value for key, value in config.items() if key != "architectures"}
+    whole = {"architectures": ["Step3p7ForConditionalGeneration"], "model_type": "step3p7", "text_config": text,
+             "vision_config": STEP_VISION}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(whole))
+        AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+        tower = safetensors.torch.load_file(Path(folder) / "model.safetensors")
+    return {**{key: value for key, value in tower.items() if key.startswith("vi")}, **tensors}, whole
+
+
+def with_names_of_transformers(tensors):
+    names = {"mlp.experts.e_score": "mlp.gate.e_score", "mlp.shared_expert.": "mlp.shared_experts."}
+    for old, new in names.items():
+        tensors = {key.replace(old, new): value for key, value in tensors.items()}
+    return tensors
+
 
 def beside_speech(name):
     """How a thinker is stored in a model that speaks as well: (store, restore) for a class's name."""
@@ -199,4 +267,37 @@ VARIANTS = [
                 rope_parameters={**ROPE, "mrope_section": [2, 2, 2]}),
             unused=("vision_model.*", "model.vision_model.*", "model.resampler_model.*", "*.gate.weight_1",
                     "*.experts.[4567].*")),
+    Variant("step3p7", "more heads in windowed layers, each with a gate, two ropes, Q and K normed by head, 1 + w; a "
+            "dense first layer, experts by corrected sigmoids; activated gates and what they multiply cut at limits that "
+            "differ by layer; biases; inside the wrapper, tensors as released",
+            config=wrapped("step3p5", STEP_VISION, **STEP, attention_bias=True, mlp_bias=True,
+                           rope_parameters={"full_attention": yarn(partial_rotary_factor=0.5),
+                                            "sliding_attention": {"rope_type": "default", "rope_theta": 100.0}}),
+            unused=("vision_model.*", "vit_large_projector.*")),
+    Variant("step3p5", "config.json and tensors as released, with a head for further tokens", "step3p7",
+            wrapped("step3p5", STEP_VISION, **{
+                **STEP, "mlp_layer_types": ["dense", "dense", "sparse"], "swiglu_limits_shared": [1.5, 0.0, 0.5]},
+                rope_parameters={
+                    "full_attention": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}),
+            rename=with_step_head, store=store_step, restore=restore_step, unused=("model.layers.3.*",)),
+    Variant("laguna", "heads by layer, each with a gate by softplus, windows, two ropes, Q and K normed by head; a dense first "
+            "layer, experts by corrected sigmoids of capped logits, one shared; biases",
+            config={**LAGUNA, "num_attention_heads_per_layer": [3, 4], "attention_bias": True,
+                    "moe_router_logit_softcapping": 4.0, "num_key_value_heads": 1}),
+    Variant("laguna_elements", "gates of elements, tensors as Transformers calls them", "laguna",
+            {**LAGUNA, "gating": "per-element", "num_hidden_layers": 1, "layer_types": ["sliding_attention"],
+             "mlp_layer_types": ["sparse"]}, rename=with_names_of_transformers),
+    Variant("kolibri1", "experts by corrected logits, weighed by sigmoids, one shared; windows with a rope, other layers "
+            "without, norms after the branches too, Q and K normed by head",
+            config={"head_dim": 12, "sliding_window": 24, "num_experts": 6, "num_experts_per_tok": 3,
+                    "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20, "norm_topk_prob": True,
+                    "layer_types": ["sliding_attention", "full_attention"], "rope_parameters": ROPE}),
+    Variant("beam", "a stream whose variance stays, gates of elements with a bias for each head, queries by a power of their "
+            "positions in layers without a rope, norms after the branches too; experts in groups by corrected sigmoids, a "
+            "soft cap; biases",
+            config={"head_dim": 12, "sliding_window": 24, "num_experts": 6, "num_experts_per_tok": 2, "n_group": 3,
+                    "topk_group": 2, "moe_intermediate_size": 12, "final_logit_softcapping": 6.0, "attention_bias": True,
+                    "layer_types": ["sliding_attention", "full_attention"], "mlp_layer_types": ["dense", "sparse"],
+                    "rope_parameters": {"sliding_attention": ROPE, "full_attention": None}}),
 ]

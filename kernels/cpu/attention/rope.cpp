@@ -17,6 +17,18 @@ std::span<const float> scaled_frequencies(const Rope& rope, int32_t length, std:
   return out;
 }
 
+// What queries at a position are multiplied by.
+float query_factor(const HeadTransform& transform, int64_t position) {
+  const int64_t ahead = position + transform.query_scaling_ahead;
+  if (transform.query_power) {
+    const float lengths =
+        static_cast<float>(ahead) / static_cast<float>(transform.query_scaling_from);
+    return std::pow(1 + lengths, transform.query_scaling);
+  }
+  const auto lengths = static_cast<float>(ahead / transform.query_scaling_from);
+  return 1 + transform.query_scaling * std::log(1 + lengths);
+}
+
 }  // namespace
 
 void CpuBackend::rope_table(const BatchView& batch, const Rope& rope, const Matrix& cos_sin) {
@@ -96,10 +108,7 @@ void CpuBackend::rope_append(const BatchView& batch, const Matrix& qkv, int64_t 
           kernels_.rotate(queries, cosines, sines, n_heads + kv_heads, dim, rotated);
           if (transform.norm_after_rotation) normalize_queries_and_keys();
           if (transform.query_scaling != 0) {
-            const int64_t lengths =
-                (position + transform.query_scaling_ahead) / transform.query_scaling_from;
-            const float factor =
-                1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
+            const float factor = query_factor(transform, position);
             for (int64_t i = 0; i < q_dim; ++i) queries[i] *= factor;
           }
           if (kv.is_coded()) {

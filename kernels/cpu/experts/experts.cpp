@@ -97,7 +97,7 @@ void CpuBackend::experts(Input& input, const Matrix& scores, const Router& route
     const Weight up_weight = part_of(experts.up, e, n);
     const float* up_bias = part_of(experts.up_bias, e, up_weight.rows);
     up.push_back(experts.gated
-                     ? gated_product(from, up_weight, up_bias, experts.activation, to)
+                     ? gated_product(from, up_weight, up_bias, experts.gate(), to)
                      : linear_product(from, up_weight,
                                       {.bias = up_bias, .activation = experts.activation}, to));
     const Weight down_weight = part_of(experts.down, e, n);

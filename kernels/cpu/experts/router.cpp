@@ -23,6 +23,7 @@ std::vector<double> scores_of(std::span<const float> logits, Router::Score kind)
       break;
     }
     case Router::Score::sigmoid:
+    case Router::Score::logit:  // which only weighs
       for (double& score : scores) score = 1 / (1 + std::exp(-score));
       break;
     case Router::Score::sparse_mixer:  // as they are chosen
@@ -89,6 +90,7 @@ void choose_experts(std::span<const float> logits, const Router& router,
           "experts: a sparse mixer has neither a correction nor groups");
   std::vector<double> scores = scores_of(logits, router.score);
   std::vector<double> choice = scores;
+  if (router.score == Router::Score::logit) choice.assign(logits.begin(), logits.end());
   for (size_t e = 0; router.correction != nullptr && e < choice.size(); ++e) {
     choice[e] += router.correction[e];
   }

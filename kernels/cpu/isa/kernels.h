@@ -47,6 +47,7 @@ struct FinishTask {
   int64_t up_column = 0;
   int64_t up_distance = 0;
   Activation activation = Activation::none;
+  float gate_limit = kUsualGateLimit;
   bool add = false;  ///< to what `out` holds; not of gated products
   float* out = nullptr;
   int64_t out_stride = 0;

@@ -3,7 +3,7 @@
 namespace faststream {
 
 CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gate_up,
-                                              const float* bias, Activation activation,
+                                              const float* bias, const Gate& gate,
                                               const Matrix& out) const {
   require(gate_up.rows % 2 == 0, "gated_linear: the weight must hold as many gates as ups");
   require_f32(x, x.rows, gate_up.cols, "gated_linear: x must be [rows, in] f32");
@@ -15,7 +15,8 @@ CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gat
   product.finish = kernels_.finish_gated;
   product.result.scales = gate_up.row_scales();
   product.result.bias = bias;
-  product.result.activation = activation;
+  product.result.activation = gate.activation;
+  product.result.gate_limit = gate.limit;
   product.result.up_distance = gate_up.rows / 2;
   product.result.out = static_cast<float*>(out.data);
   product.result.out_stride = out.stride;
@@ -23,8 +24,8 @@ CpuBackend::Product CpuBackend::gated_product(const Matrix& x, const Weight& gat
 }
 
 void CpuBackend::gated_linear(Input& input, const Weight& gate_up, const float* bias,
-                              Activation activation, const Matrix& out) {
-  multiply({gated_product(normalize(*this, input), gate_up, bias, activation, out)});
+                              const Gate& gate, const Matrix& out) {
+  multiply({gated_product(normalize(*this, input), gate_up, bias, gate, out)});
 }
 
 }  // namespace faststream

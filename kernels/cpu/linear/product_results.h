@@ -42,7 +42,8 @@ void finish_linear(const FinishTask& task) {
 }
 
 void finish_gated(const FinishTask& task) {
-  with_activation(task.activation, [&task]<Activation kActivation>() {
+  const Vec limit = splat(task.gate_limit);
+  with_activation(task.activation, [&task, limit]<Activation kActivation>() {
     for (int64_t r = 0; r < task.rows; ++r) {
       const float* sums = task.sums + r * task.sums_stride;
       float* out = task.out + r * task.out_stride + task.first;
@@ -52,7 +53,7 @@ void finish_gated(const FinishTask& task) {
         const Vec gate = product_of(task, sums + c, channel, count);
         const Vec up =
             product_of(task, sums + task.up_column + c, task.up_distance + channel, count);
-        store_up_to(out + c, activate<kActivation>(gate) * beside_gate<kActivation>(up), count);
+        store_up_to(out + c, gate_value<kActivation>(limit, gate, up), count);
       });
     }
   });

@@ -121,7 +121,9 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (expert_at(i) >= n) continue;
-      float score = is_softmax ? expf(logits[i] - total) : 1.0F / (1.0F + expf(-logits[i]));
+      float score = logits[i];
+      if (is_softmax) score = expf(score - total);
+      if (router.score == Router::Score::sigmoid) score = 1.0F / (1.0F + expf(-score));
       if (router.correction != nullptr) score += (router.correction + lane)[i * kWarp];
       choice[i] = ordered(score);
       if (has_groups) values[expert_at(i)] = score;
@@ -166,7 +168,8 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 /// the total of all that it is of, the experts' weights.
 inline __device__ void weigh_experts(const Router& router, const int32_t* experts, float* weights) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool is_softmax = router.score != Router::Score::sigmoid;
+  const bool is_softmax =
+      router.score == Router::Score::softmax || router.score == Router::Score::sparse_mixer;
   __syncwarp();
   float largest = 0;
   if (is_softmax && router.normalized) {

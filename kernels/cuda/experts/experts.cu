@@ -336,6 +336,7 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
     product.x_rows = routing.token_at;
     product.to = {.out = activated.data,
                   .dtype = activated.dtype,
+                  .gate_limit = experts.gate_limit,
                   .stride = activated.stride,
                   .scales = experts.up.row_scales(),
                   .bias = experts.up_bias,

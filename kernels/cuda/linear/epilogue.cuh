@@ -16,7 +16,10 @@ __device__ inline float silu(float x) {
   return x * reciprocal;
 }
 
-/// Of swiglu_clamped, which is no function of one element, x itself.
+/// log(1 + e^x), of which beyond 20 nothing but x is left in float32.
+__device__ inline float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
+
+/// Of what is of gates alone, x itself.
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::silu:
@@ -33,8 +36,11 @@ __device__ inline float activate(Activation activation, float x) {
       return tanhf(x);
     case Activation::sigmoid:
       return 1.0F / (1.0F + expf(-x));
+    case Activation::softplus:
+      return softplus(x);
     case Activation::none:
     case Activation::swiglu_clamped:
+    case Activation::silu_clamped:
       break;
   }
   return x;
@@ -62,17 +68,22 @@ __device__ inline void activate(Activation activation, float (&x)[kCount]) {
       return all(std::integral_constant<Activation, Activation::tanh>{});
     case Activation::sigmoid:
       return all(std::integral_constant<Activation, Activation::sigmoid>{});
+    case Activation::softplus:
+      return all(std::integral_constant<Activation, Activation::softplus>{});
     case Activation::none:
     case Activation::swiglu_clamped:
+    case Activation::silu_clamped:
       return;
   }
 }
 
-/// What a gate and an up projection's value become.
-__device__ inline float gate_value(Activation activation, float gate, float up) {
-  if (activation != Activation::swiglu_clamped) return activate(activation, gate) * up;
-  const float bounded_gate = gate > 7 ? 7 : gate;  // NaN stays NaN
-  const float bounded_up = up > 7 ? 7 : up < -7 ? -7 : up;
+/// What a gate and an up projection's value become. limit: of what is of gates alone.
+__device__ inline float gate_value(Activation activation, float limit, float gate, float up) {
+  if (!is_of_gates(activation)) return activate(activation, gate) * up;
+  const auto bounded = [limit](float x) { return x > limit ? limit : x; };  // NaN stays NaN
+  const float bounded_up = up < -limit ? -limit : bounded(up);
+  if (activation == Activation::silu_clamped) return bounded(silu(gate)) * bounded_up;
+  const float bounded_gate = bounded(gate);
   return bounded_gate / (1.0F + expf(-1.702F * bounded_gate)) * (1.0F + bounded_up);
 }
 
@@ -100,7 +111,8 @@ __device__ inline void finish_product(const Destination& to, int64_t row, int64_
 /// The same of a gate and its up projection's value, with biases added.
 __device__ inline void finish_gate(const Destination& to, int64_t row, int64_t column, float gate,
                                    float up) {
-  store_element(to.out, to.dtype, row * to.stride + column, gate_value(to.activation, gate, up));
+  store_element(to.out, to.dtype, row * to.stride + column,
+                gate_value(to.activation, to.gate_limit, gate, up));
 }
 
 }  // namespace faststream

@@ -13,14 +13,15 @@ ScratchPiece gated_piece(int64_t rows, int64_t width, DType type) {
 }
 
 void CudaBackend::gated_linear(Input& input, const Weight& given, const float* bias,
-                               Activation activation, const Matrix& out) {
+                               const Gate& gate, const Matrix& out) {
   if (input.x.rows == 0) return;
   Destination to{.out = out.data,
                  .dtype = out.dtype,
+                 .gate_limit = gate.limit,
                  .stride = out.stride,
                  .scales = given.row_scales(),
                  .bias = bias,
-                 .activation = activation};
+                 .activation = gate.activation};
   if (multiply_packed(input, given, to, true)) return;
   const Weight gate_up = widened(given, input.is_ready() ? input.x.dtype : input.normed.dtype);
   to.scales = gate_up.row_scales();
@@ -36,7 +37,7 @@ void CudaBackend::gated_linear(Input& input, const Weight& given, const float* b
     const Matrix products(memory, x.dtype, rows, gate_up.rows);
     Input some{.x = x.row_range(first, rows)};
     linear(some, gate_up, {.bias = bias}, products);
-    apply_gate(products, activation, out.row_range(first, rows), queue);
+    apply_gate(products, gate, out.row_range(first, rows), queue);
   }
 }
 

@@ -34,7 +34,9 @@ bool has_kernel(const Destination& to, DType type) {
     case Activation::relu_squared:
     case Activation::tanh:
     case Activation::sigmoid:
+    case Activation::softplus:
     case Activation::swiglu_clamped:
+    case Activation::silu_clamped:
       return false;
   }
   return false;

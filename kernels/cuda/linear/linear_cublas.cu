@@ -47,7 +47,7 @@ __global__ void scale_sums_kernel(const int32_t* sums, int64_t width, const floa
   }
 }
 
-__global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix out) {
+__global__ void apply_gate_kernel(Matrix gate_up, Gate of, Matrix out) {
   begin_kernel();
   const int64_t row = blockIdx.x;
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
@@ -55,7 +55,8 @@ __global__ void apply_gate_kernel(Matrix gate_up, Activation activation, Matrix 
   const int64_t index = row * gate_up.stride + c;
   const float gate = load_element(gate_up.data, gate_up.dtype, index);
   const float up = load_element(gate_up.data, gate_up.dtype, index + out.cols);
-  store_element(out.data, out.dtype, row * out.stride + c, gate_value(activation, gate, up));
+  store_element(out.data, out.dtype, row * out.stride + c,
+                gate_value(of.activation, of.limit, gate, up));
 }
 
 // A thread for each element: of row blockIdx.x, column blockIdx.y * kElementThreads + threadIdx.x.
@@ -147,10 +148,9 @@ bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, con
   return true;
 }
 
-void apply_gate(const Matrix& gate_up, Activation activation, const Matrix& out,
-                const Queue& queue) {
+void apply_gate(const Matrix& gate_up, const Gate& gate, const Matrix& out, const Queue& queue) {
   queue.launch("applying a gate", apply_gate_kernel, elements_grid(out.rows, out.cols), gate_up,
-               activation, out);
+               gate, out);
 }
 
 }  // namespace faststream

@@ -20,6 +20,7 @@ struct Destination {
   void* out = nullptr;
   void* far = nullptr;  ///< where it goes besides, on another GPU; null: nowhere
   DType dtype = DType::f32;
+  float gate_limit = kUsualGateLimit;  ///< see Gate
   int64_t stride = 0;
   const float* scales = nullptr;  ///< one for each row of the weight, as biases
   const float* bias = nullptr;
@@ -49,6 +50,7 @@ struct Destination {
     if (far != nullptr) far = static_cast<std::byte*>(far) + bytes;
   }
 };
+static_assert(sizeof(Destination) == 56, "it is in instructions, which have no room");
 
 /// What a kernel for few rows multiplies: x [rows, inputs] · weightᵀ.
 struct Product {

@@ -32,13 +32,13 @@ ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 
 /// int8_product() that finishes sums in registers, on Hopper; also of int4 weights. Returns false,
 /// with nothing done to the result, when rows of it do not begin at multiples of 16 bytes, or there
-/// is more to do with sums than biases, gates of SiLU (of int4 also of GELU and clamped SwiGLU) and
+/// is more to do with sums than biases, gates of SiLU (of int4 also of GELU and clamped ones) and
 /// additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
                         const Destination& to, bool gated, const Queue& queue);
 
 /// Whether coded_product_sm90a() can run: bf16 x, rows of x and of the result at multiples of 16
-/// bytes, gates of SiLU, GELU or clamped SwiGLU, and no activations.
+/// bytes, gates of SiLU, GELU or clamped ones, and no activations.
 bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated);
 
 /// x [rows, in] · weightᵀ for codes of floats, on Hopper, as of a bf16 matrix of these floats. If
@@ -80,7 +80,6 @@ size_t widened_bytes(WeightFormat widened, int64_t rows, int64_t cols);
 ScratchPiece gated_piece(int64_t rows, int64_t width, DType type);
 
 /// out [rows, n] = activation(gate_up[:, :n]) * gate_up[:, n:], any types.
-void apply_gate(const Matrix& gate_up, Activation activation, const Matrix& out,
-                const Queue& queue);
+void apply_gate(const Matrix& gate_up, const Gate& gate, const Matrix& out, const Queue& queue);
 
 }  // namespace faststream

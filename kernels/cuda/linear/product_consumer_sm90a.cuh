@@ -527,6 +527,8 @@ class Consumer {
           return finish<Activation::gelu_tanh>(tile, sums);
         case Activation::swiglu_clamped:
           return finish<Activation::swiglu_clamped>(tile, sums);
+        case Activation::silu_clamped:
+          return finish<Activation::silu_clamped>(tile, sums);
         default:
           break;
       }
@@ -624,8 +626,9 @@ class Consumer {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const float row_scale = row_scale_of(from + j, i);
-          values[i] = gate_value(kGate, value(sums, from + j, 0, i, row_scale),
-                                 value(sums, from + j, 1, i, row_scale));
+          values[i] =
+              gate_value(kGate, a_.product.to.gate_limit, value(sums, from + j, 0, i, row_scale),
+                         value(sums, from + j, 1, i, row_scale));
         }
         pairs[j] = pack_pair<Out>(values[0], values[1]);
       }

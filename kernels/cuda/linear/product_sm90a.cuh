@@ -214,7 +214,7 @@ __global__ __launch_bounds__(kThreads, 1) void product_kernel(const __grid_const
 /// Whether kernels of experts and of packed weights finish such gates.
 inline bool has_gate(Activation activation) {
   return activation == Activation::silu || activation == Activation::gelu ||
-         activation == Activation::gelu_tanh || activation == Activation::swiglu_clamped;
+         activation == Activation::gelu_tanh || is_of_gates(activation);
 }
 
 /// Whether x [rows, inputs], the weight and the result begin rows at multiples of 16 bytes, as

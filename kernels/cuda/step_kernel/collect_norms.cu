@@ -32,6 +32,21 @@ int64_t bytes_of(const NormInstruction& n) {
          static_cast<int64_t>(sizeof(float));
 }
 
+// What factors are of a matrix of one token, of whose row each may serve a part: of rows then.
+// None: of something else.
+NormInstruction::Factors kind_of(const Matrix& factors, const Matrix& m) {
+  using enum NormInstruction::Factors;
+  const bool is_float = factors.dtype == DType::f32;
+  if (factors.rows == 1 && factors.cols == 1 && is_float) return one;
+  if (factors.rows != m.rows) return none;
+  if (factors.cols == m.cols) return has_eights_in_a_row(factors) ? of_elements : none;
+  const int64_t each = m.cols / factors.cols;
+  const bool is_whole = m.rows == 1 && each * factors.cols == m.cols && each % 8 == 0;
+  const bool in_pairs = factors.dtype == DType::bf16 && factors.cols % 2 == 0;
+  const bool has_words = begins_at(factors.data, 4) && (is_float || in_pairs);
+  return is_whole && has_words && each <= kMaxNormRow ? of_rows : none;
+}
+
 }  // namespace
 
 // Whether the last instruction makes some of a span.
@@ -190,11 +205,11 @@ bool StepKernel::sum_over_ranks(const Matrix& share, bool add, const Matrix& out
 }
 
 bool StepKernel::scale(const Matrix& factors, Activation activation, const Matrix& m) {
-  const bool is_one = factors.rows == 1 && factors.cols == 1 && factors.dtype == DType::f32;
-  const bool of_elements =
-      factors.rows == m.rows && factors.cols == m.cols && has_eights_in_a_row(factors);
-  if (instructions_.empty() || tokens_ > 1 || !has_eights_in_a_row(m) || (!is_one && !of_elements))
+  using Factors = NormInstruction::Factors;
+  const Factors kind = kind_of(factors, m);
+  if (instructions_.empty() || tokens_ > 1 || !has_eights_in_a_row(m) || kind == Factors::none) {
     return false;
+  }
   const Span by = span_of(factors.data, factors.rows * factors.cols, factors.dtype);
   const Span result = span_of(m.data, m.rows * m.cols, m.dtype);
 
@@ -202,31 +217,33 @@ bool StepKernel::scale(const Matrix& factors, Activation activation, const Matri
   if (instructions_.empty()) return false;
   // What makes the rows may multiply them, too.
   NormInstruction* maker = maker_of(result);
-  const bool joins = maker != nullptr && !maker->terms.exist() &&
-                     maker->factors_are == NormInstruction::Factors::none &&
-                     (is_one || (maker->columns <= kMaxFactors && maker->before.offset < 0)) &&
-                     !makes(by);
+  const bool joins =
+      maker != nullptr && !maker->terms.exist() && maker->factors_are == Factors::none &&
+      kind != Factors::of_rows &&
+      (kind == Factors::one || (maker->columns <= kMaxFactors && maker->before.offset < 0)) &&
+      !makes(by);
   if (!joins) {
     NormInstruction n;
-    n.columns = piece_of_elements(m.rows * m.cols);
+    n.columns = kind == Factors::of_rows ? static_cast<int32_t>(m.cols / factors.cols)
+                                         : piece_of_elements(m.rows * m.cols);
     n.rows = static_cast<int32_t>(m.rows * m.cols / n.columns);
     n.first_block = dealt_;
     n.x = {row_of(result), m.dtype, n.columns};
     n.out = m.data;
-    add_factors(n, by, factors.dtype, activation, is_one);
+    add_factors(n, by, factors.dtype, activation, kind);
     n.result = {result_at(result), m.dtype, n.columns};
     write_over_held(bytes_of(n));
     instructions_.emplace_back(n);
   } else {
-    add_factors(*maker, by, factors.dtype, activation, is_one);
+    add_factors(*maker, by, factors.dtype, activation, kind);
   }
   return true;
 }
 
 void StepKernel::add_factors(NormInstruction& n, const Span& factors, DType type,
-                             Activation activation, bool is_one) {
+                             Activation activation, NormInstruction::Factors kind) {
   n.activation = activation;
-  n.factors_are = is_one ? NormInstruction::Factors::one : NormInstruction::Factors::of_elements;
+  n.factors_are = kind;
   const bool is_known = std::any_of(known_.begin(), known_.end(), [&](const Known& known) {
     return known.span.overlaps(factors);
   });

@@ -180,6 +180,7 @@ bool StepKernel::experts(const Input& input, const Matrix& scores, const Router&
   up.n_experts = experts.n_experts;
   up.router = router;
   up.to = {.dtype = middle.dtype,
+           .gate_limit = experts.gate_limit,
            .stride = middle.stride,
            .scales = experts.up.row_scales(),
            .bias = experts.up_bias,

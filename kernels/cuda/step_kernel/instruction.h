@@ -173,7 +173,7 @@ struct NormInstruction {
   Norm norm;                ///< or none
   Row before;               ///< if anything, of the result's type and stride
   int32_t before_at = -1;   ///< where it is held, as a product's x; negative: nowhere
-  enum class Factors : int32_t { none, one, of_elements };
+  enum class Factors : int32_t { none, one, of_rows, of_elements };  ///< one for all, or for each
   Factors factors_are = Factors::none;
   Activation activation = Activation::none;
   RowElements factors;

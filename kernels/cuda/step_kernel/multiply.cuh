@@ -183,7 +183,8 @@ class Multiplier {
     const bool stores = result.exists && lane() % 2 == 0;
     if (p.gated) {
       const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
-      publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+      publish_result(p, result, stores && !result.is_up,
+                     gate_value(p.to.activation, p.to.gate_limit, value, up));
     } else {
       store(p, result, stores, value, added);
     }
@@ -584,7 +585,8 @@ class Multiplier {
         // Beside many rows, gate and up are products in memory; those of experts are not.
         if (p.n_experts == 0) value = to_float(from_float<T>(value));
         const float up = __shfl_down_sync(kAllLanes, value, kWarp / 2);
-        publish_result(p, result, stores && !result.is_up, gate_value(p.to.activation, value, up));
+        publish_result(p, result, stores && !result.is_up,
+                       gate_value(p.to.activation, p.to.gate_limit, value, up));
       } else {
         store(p, result, stores, value, added);
       }
@@ -721,7 +723,7 @@ class Multiplier {
     if (p.gated) {
       const float up = __shfl_down_sync(kAllLanes, value, kTileRows / 2);
       publish_result(p, result, result.exists && !result.is_up,
-                     gate_value(p.to.activation, value, up));
+                     gate_value(p.to.activation, p.to.gate_limit, value, up));
     } else {
       store(p, result, result.exists, value, added);
     }

@@ -81,9 +81,15 @@ class Normalizer {
     const bool has_norm = n.norm.kind != NormKind::none;
     const bool has_before = n.before.offset >= 0;
     const bool has_factors = n.factors_are == NormInstruction::Factors::of_elements;
-    const bool has_one = n.factors_are == NormInstruction::Factors::one;
+    const bool has_one = n.factors_are == NormInstruction::Factors::one ||
+                         n.factors_are == NormInstruction::Factors::of_rows;
+    // The word that the row's factor is in, which has two of sixteen bits.
     uint32_t one[1];
-    const auto from = [&](int) { return at(n.factors); };
+    const int its = n.factors_are == NormInstruction::Factors::of_rows ? place.row : 0;
+    const bool is_word = n.factors.dtype == DType::f32;
+    const auto from = [&](int) {
+      return static_cast<const uint32_t*>(at(n.factors)) + (is_word ? its : its / 2);
+    };
     ask_for(
         one, [&](int) { return has_one; }, from);
 #pragma unroll 1
@@ -124,7 +130,8 @@ class Normalizer {
     float factor = 1;
     if (has_one) {
       await(one, n.factors.row.awaited, from);
-      factor = activated(n.activation, __uint_as_float(one[0]));
+      const uint32_t bits = is_word ? one[0] : its % 2 == 0 ? one[0] << 16 : one[0] & kUpper;
+      factor = activated(n.activation, __uint_as_float(bits));
     }
     const bool rounds = (has_one || has_factors) && n.result.dtype != DType::f32;
 #pragma unroll 1

@@ -173,7 +173,7 @@ class StepKernel {
   void order_experts(int64_t needed);
   bool take_factors(const Span& span, ProductInstruction& p);
   void add_factors(NormInstruction& n, const Span& factors, DType type, Activation activation,
-                   bool is_one);
+                   NormInstruction::Factors kind);
 
   StepKernelTurn turn_;
   bool enabled_;

@@ -19,6 +19,7 @@ struct ExpertsCase {
   bool gated = true;
   bool biases = false;
   Activation activation = Activation::silu;
+  float gate_limit = kUsualGateLimit;
   Router router = {.used = 2};
   OutputMode output = OutputMode::store;
 };
@@ -90,7 +91,8 @@ class BackendExperts : public BackendTest {
                      .down = down.weight(),
                      .down_bias = down_bias.data(),
                      .gated = shape.gated,
-                     .activation = shape.activation},
+                     .activation = shape.activation,
+                     .gate_limit = shape.gate_limit},
                     shape.output, out.matrix());
     return out.fetch();
   }
@@ -178,7 +180,8 @@ TEST_P(BackendExperts, AgreeWhateverTheNumbersOfTheirRows) {
                                 : on_gpu() ? std::vector<int64_t>{70, 257, 600}
                                            : std::vector<int64_t>{70, 257}) {
       size_t i = 0;
-      for (const Activation activation : {Activation::silu, Activation::swiglu_clamped}) {
+      for (const Activation activation :
+           {Activation::silu, Activation::swiglu_clamped, Activation::silu_clamped}) {
         if (!tries(format, static_cast<size_t>(tokens) + i++)) continue;
         Inputs inputs = random_inputs({.n_experts = 4,
                                        .in = 160,
@@ -211,7 +214,13 @@ TEST_P(BackendExperts, TakeEveryActivationAndBiases) {
           check({.gated = false, .biases = biases, .activation = activation}, format, tokens);
           check({.biases = biases, .activation = activation}, format, tokens);
         }
-        check({.biases = biases, .activation = Activation::swiglu_clamped}, format, tokens);
+        for (const float limit : {1.5F, 7.0F}) {
+          for (const Activation activation :
+               {Activation::swiglu_clamped, Activation::silu_clamped}) {
+            check({.biases = biases, .activation = activation, .gate_limit = limit}, format,
+                  tokens);
+          }
+        }
       }
     }
   }
@@ -220,7 +229,7 @@ TEST_P(BackendExperts, TakeEveryActivationAndBiases) {
 TEST_P(BackendExperts, AreChosenAndWeighedByTheRouter) {
   constexpr float kCorrected = 0;  // any: run() has its own
   constexpr float kScaled = 0;
-  for (const auto score : {Router::Score::softmax, Router::Score::sigmoid}) {
+  for (const auto score : {Router::Score::softmax, Router::Score::sigmoid, Router::Score::logit}) {
     for (const float* correction : {static_cast<const float*>(nullptr), &kCorrected}) {
       for (const bool normalized : {false, true}) {
         for (const int32_t groups_used : {1, 2, 4}) {
@@ -355,7 +364,7 @@ TEST_P(BackendExperts, ATokensResultDoesNotDependOnTheOthers) {
     for (const WeightFormat format : formats_summed_in_order(*backend)) {
       check_alone(*backend, format, false, Activation::silu);
       for (const Activation activation : {Activation::silu, Activation::gelu, Activation::gelu_tanh,
-                                          Activation::swiglu_clamped}) {
+                                          Activation::swiglu_clamped, Activation::silu_clamped}) {
         check_alone(*backend, format, true, activation);
       }
     }

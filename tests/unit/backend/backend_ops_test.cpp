@@ -264,9 +264,10 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsGroupsOrAll) {
       for (int64_t c = 0; c < m.cols; ++c) {
         const double x = factors.at(factors.rows == 1 ? 0 : r, c / (m.cols / factors.cols));
         const double sigmoid = 1 / (1 + std::exp(-x));
-        const double factor = activation == Activation::none      ? x
-                              : activation == Activation::sigmoid ? sigmoid
-                                                                  : x * sigmoid;
+        const double factor = activation == Activation::none       ? x
+                              : activation == Activation::sigmoid  ? sigmoid
+                              : activation == Activation::softplus ? std::log1p(std::exp(x))
+                                                                   : x * sigmoid;
         want.set(r, c, static_cast<float>(m.at(r, c) * factor));
       }
     }
@@ -288,7 +289,7 @@ TEST_P(BackendOps, ScaleTakesFactorsOfElementsRowsColumnsGroupsOrAll) {
         const int64_t groups = cols % 5 == 0 ? 5 : cols % 3 == 0 ? 3 : 1;
         const HostTensor by_group = random_tensor(random_, DType::f32, rows, groups, 2, 4);
         for (const Activation activation :
-             {Activation::none, Activation::sigmoid, Activation::silu}) {
+             {Activation::none, Activation::sigmoid, Activation::softplus, Activation::silu}) {
           for (const HostTensor* factors : {&by_row, &by_element, &by_column, &one, &by_group}) {
             check(*reference_, activation, *factors, m);
             for (const auto& backend : backends_) check(*backend, activation, *factors, m);
@@ -405,7 +406,8 @@ TEST_P(BackendOps, ActivateGivesWhatProductsAreFollowedBy) {
       const HostTensor m = random_tensor(random_, type, 3, cols, 5, 4);
       for (const Activation activation :
            {Activation::none, Activation::silu, Activation::gelu, Activation::gelu_tanh,
-            Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid}) {
+            Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid,
+            Activation::softplus}) {
         const DeviceTensor wanted(*reference_, m);
         reference_->activate(activation, wanted.matrix());
         const HostTensor want = wanted.fetch();

@@ -37,14 +37,13 @@ class BackendProducts : public BackendTest {
   /// activation(x Gᵀ + bias) * (x Uᵀ + bias) by `backend`, of the type and shape of `like`.
   static HostTensor gated_product(Backend& backend, const HostTensor& x, const HostWeight& gate_up,
                                   const HostTensor& like, const HostTensor* bias = nullptr,
-                                  Activation activation = Activation::silu) {
+                                  const Gate& gate = Activation::silu) {
     const DeviceTensor device_x(backend, x);
     const DeviceWeight device_weight(backend, gate_up);
     const DeviceNumbers device_bias(backend, bias);
     const DeviceTensor out(backend, like);
     Input input{.x = device_x.matrix()};
-    backend.gated_linear(input, device_weight.weight(), device_bias.data(), activation,
-                         out.matrix());
+    backend.gated_linear(input, device_weight.weight(), device_bias.data(), gate, out.matrix());
     return out.fetch();
   }
 
@@ -554,17 +553,31 @@ Activated activated(Activation activation, double x, double error) {
       return {std::tanh(x), 1};
     case Activation::sigmoid:
       return {1 / (1 + std::exp(-x)), 1};
-    case Activation::swiglu_clamped: {
-      const double gate = std::min(x, 7.0);
-      return {gate / (1 + std::exp(-1.702 * gate)), 1.2};
-    }
+    case Activation::softplus:
+      return {x > 30 ? x : std::log1p(std::exp(x)), 1};
+    case Activation::swiglu_clamped:
+    case Activation::silu_clamped:
+      break;
   }
   throw std::logic_error("unknown activation");
 }
 
 constexpr Activation kActivations[] = {
-    Activation::none, Activation::silu,         Activation::gelu, Activation::gelu_tanh,
-    Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid};
+    Activation::none,      Activation::silu,    Activation::gelu,
+    Activation::gelu_tanh, Activation::relu,    Activation::relu_squared,
+    Activation::tanh,      Activation::sigmoid, Activation::softplus};
+
+// The same of a gate, and what it multiplies in the place of `up`.
+std::pair<Activated, double> gated(const Gate& as, double gate, double error, double up) {
+  if (!is_of_gates(as.activation)) return {activated(as.activation, gate, error), up};
+  const double limit = as.limit;
+  up = std::clamp(up, -limit, limit);
+  if (as.activation == Activation::silu_clamped) {
+    return {{std::min(gate / (1 + std::exp(-gate)), limit), 1.2}, up};
+  }
+  gate = std::min(gate, limit);
+  return {{gate / (1 + std::exp(-1.702 * gate)), 1.2}, up + 1};
+}
 
 // Against the formulas, which the reference must fulfil too.
 TEST_P(BackendProducts, LinearActivatesWhatItStores) {
@@ -618,8 +631,10 @@ TEST_P(BackendProducts, LinearActivatesWhatItStores) {
 TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
   constexpr int64_t kInputs = 96;
   constexpr int64_t kOutputs = 33;
-  std::vector<Activation> activations(std::begin(kActivations), std::end(kActivations));
-  activations.push_back(Activation::swiglu_clamped);
+  std::vector<Gate> gates(std::begin(kActivations), std::end(kActivations));
+  for (const Activation of_gates : {Activation::swiglu_clamped, Activation::silu_clamped}) {
+    for (const float limit : {1.5F, 7.0F}) gates.emplace_back(of_gates, limit);
+  }
   for (const WeightFormat format : kWeightFormats) {
     const DType act = backend_->activation_dtype(format);
     const double rounding = unit_roundoff(act);
@@ -633,17 +648,18 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
       for (const HostTensor* used_bias : {static_cast<const HostTensor*>(nullptr), &bias}) {
         const HostTensor sums = product(*reference_, x, weight, used_bias, OutputMode::store,
                                         HostTensor(DType::f32, rows, 2 * kOutputs));
-        for (const Activation activation : activations) {
+        for (const Gate& as : gates) {
           HostTensor want(DType::f32, rows, kOutputs);
           HostTensor limits(DType::f32, rows, kOutputs);
           for (int64_t r = 0; r < rows; ++r) {
             for (int64_t c = 0; c < kOutputs; ++c) {
               const double gate = sums.at(r, c);
-              double up = sums.at(r, c + kOutputs);
+              const double given_up = sums.at(r, c + kOutputs);
               const double gate_error = bounds.at(r, c) + (rounding + 1e-6) * std::abs(gate);
-              const double up_error = bounds.at(r, c + kOutputs) + (rounding + 1e-6) * std::abs(up);
-              if (activation == Activation::swiglu_clamped) up = std::clamp(up, -7.0, 7.0) + 1;
-              const auto [value, slope] = activated(activation, gate, gate_error);
+              const double up_error =
+                  bounds.at(r, c + kOutputs) + (rounding + 1e-6) * std::abs(given_up);
+              const auto [its, up] = gated(as, gate, gate_error, given_up);
+              const auto [value, slope] = its;
               want.set(r, c, static_cast<float>(value * up));
               limits.set(r, c,
                          static_cast<float>(slope * gate_error * (std::abs(up) + up_error) +
@@ -654,11 +670,12 @@ TEST_P(BackendProducts, GatedLinearTakesEveryActivationAndBiases) {
           const auto check = [&](Backend& backend, DType out) {
             expect_near(
                 gated_product(backend, x, weight, HostTensor(out, rows, kOutputs, 3), used_bias,
-                              activation),
+                              as),
                 want, [&](int64_t r, int64_t c) { return limits.at(r, c); },
                 backend.description() + ": gated_linear with activation " +
-                    std::to_string(static_cast<int>(activation)) + ", " + std::to_string(rows) +
-                    " rows, " + std::string(format_name(format)));
+                    std::to_string(static_cast<int>(as.activation)) + ", limit " +
+                    std::to_string(as.limit) + ", " + std::to_string(rows) + " rows, " +
+                    std::string(format_name(format)));
           };
           check(*reference_, DType::f32);
           for (const auto& backend : backends_) check(*backend, act);

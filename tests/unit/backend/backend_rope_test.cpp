@@ -284,7 +284,7 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
   constexpr int32_t kFrom = 16;
   constexpr int32_t kCached = 30;
   const Batch batch = make_batch(random_, {{1, 1}, {40, kCached + 40}}, 4);
-  const auto check = [&](Backend& backend, DType act, DType kv_type, int32_t ahead) {
+  const auto check = [&](Backend& backend, DType act, DType kv_type, int32_t ahead, bool power) {
     const HostTensor ones =
         HostTensor(act, batch.n_tokens(), int64_t{3} * kDim).map(act, [](float) { return 1.0F; });
     const HostTensor empty =
@@ -296,16 +296,21 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const DeviceTensor k(backend, empty);
     const DeviceTensor v(backend, empty);
     const DeviceTensor out(backend, HostTensor(act, batch.n_tokens(), kDim));
-    backend.attention(
-        backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
-        {.query_scaling = 0.1F, .query_scaling_from = kFrom, .query_scaling_ahead = ahead},
-        {k.data(), v.data(), kv_type, 4, 1, kDim, kDim}, {.scale = 1.0F / kDim}, out.matrix());
+    backend.attention(backend.upload(batch), qkv.matrix(), cos_sin.matrix(),
+                      {.query_power = power,
+                       .query_scaling = 0.1F,
+                       .query_scaling_from = kFrom,
+                       .query_scaling_ahead = ahead},
+                      {k.data(), v.data(), kv_type, 4, 1, kDim, kDim}, {.scale = 1.0F / kDim},
+                      out.matrix());
     const HostTensor got = out.fetch();
     const HostTensor keys = k.fetch();
     for (int32_t t = 0; t < batch.n_tokens(); ++t) {
       const int32_t position = batch.positions[static_cast<size_t>(t)];
       const int32_t zeros = t == 0 ? 0 : kCached;
-      const double score = 1 + 0.1 * std::log(1 + std::floor((position + ahead) / kFrom));
+      const double lengths = static_cast<double>(position + ahead) / kFrom;
+      const double score =
+          power ? std::pow(1 + lengths, 0.1) : 1 + 0.1 * std::log(1 + std::floor(lengths));
       const double weight = (position + 1 - zeros) * std::exp(score);
       EXPECT_NEAR(got.at(t, 0), weight / (weight + zeros), 4 * unit_roundoff(act) + 1e-5)
           << backend.description() << ", position " << position;
@@ -313,11 +318,14 @@ TEST_P(BackendRope, AppendScalesQueriesByTheirPositions) {
     const int32_t page = batch.page_table[0];
     EXPECT_EQ(keys.at(page, 0), 1) << backend.description();
   };
-  for (const int32_t ahead : {0, 1}) {
-    check(*reference_, DType::f32, DType::f32, ahead);
-    for (const WeightFormat weights : kFloatFormats) {
-      for (const auto& backend : backends_) {
-        check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights), ahead);
+  for (const bool power : {false, true}) {
+    for (const int32_t ahead : {0, 1}) {
+      check(*reference_, DType::f32, DType::f32, ahead, power);
+      for (const WeightFormat weights : kFloatFormats) {
+        for (const auto& backend : backends_) {
+          check(*backend, backend->activation_dtype(weights), backend->kv_dtype(weights), ahead,
+                power);
+        }
       }
     }
   }

@@ -282,6 +282,58 @@ TEST_P(BackendSteps, NormsAndFactorsHaveTheBitsOfThoseAlone) {
   }
 }
 
+// Gates of heads beside queries, of which two are a word, and floats.
+TEST_P(BackendSteps, FactorsOfPartsOfARowHaveTheBitsOfThoseAlone) {
+  constexpr int64_t kHidden = 64;
+  for (const auto& backend : backends_) {
+    for (const WeightFormat format : formats(*backend)) {
+      const DType act = backend->activation_dtype(format);
+      for (const auto& [parts, each] :
+           {std::pair<int64_t, int64_t>{2, 8}, {3, 64}, {6, 128}, {20, 264}, {4, 1032}}) {
+        const int64_t n = parts * each;
+        const int64_t n_gates = (parts + 3) / 4 * 4;
+        const DeviceWeight widening(*backend, random_weight(random_, format, n, kHidden));
+        const DeviceWeight joined(*backend, random_weight(random_, format, 32 + n_gates, kHidden));
+        const DeviceWeight narrowing(*backend, random_weight(random_, format, kHidden, n));
+        const DeviceTensor first(*backend, random_tensor(random_, act, 1, kHidden));
+        const auto results = [&](bool alone) {
+          const DeviceTensor beside(*backend, HostTensor(act, 1, 32 + n_gates));
+          const DeviceTensor floats(*backend, HostTensor(DType::f32, 1, 32 + n_gates));
+          const DeviceTensor middle(*backend, HostTensor(act, 1, n));
+          const DeviceTensor small(*backend, HostTensor(DType::f32, 1, kHidden));
+          Input input{.x = first.matrix()};
+          Input of_middle{.x = middle.matrix()};
+          run(*backend,
+              {
+                  [&] { backend->linear(input, joined.weight(), {}, beside.matrix()); },
+                  [&] { backend->linear(input, joined.weight(), {}, floats.matrix()); },
+                  [&] { backend->linear(input, widening.weight(), {}, middle.matrix()); },
+                  [&] {
+                    backend->scale(beside.matrix().columns(32, parts), Activation::sigmoid,
+                                   middle.matrix());
+                  },
+                  [&] {
+                    backend->scale(floats.matrix().columns(32, parts), Activation::softplus,
+                                   middle.matrix());
+                  },
+                  [&] { backend->linear(of_middle, narrowing.weight(), {}, small.matrix()); },
+              },
+              alone);
+          return std::array{middle.fetch(), small.fetch()};
+        };
+        const auto want = results(true);
+        const auto got = results(false);
+        for (size_t i = 0; i < want.size(); ++i) {
+          expect_equal(got[i], want[i],
+                       backend->description() + ": result " + std::to_string(i) + ", " +
+                           std::to_string(parts) + " parts of " + std::to_string(each) + ", " +
+                           std::string(format_name(format)));
+        }
+      }
+    }
+  }
+}
+
 // Rows of parts of a row, as of the inputs of all layers, of which one is used.
 TEST_P(BackendSteps, PartsOfRowsHaveTheBitsOfThoseAlone) {
   constexpr int64_t kParts = 37;

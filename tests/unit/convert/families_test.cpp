@@ -43,7 +43,7 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
                                {"layer_types", {"full_attention"}}}),
                    "layer_types", "1 entries for 2 layers"));
   EXPECT_TRUE(says(error_with({{"model_type", "olmoe"}, {"clip_qkv", 8.0}}), "clip_qkv"));
-  EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_limit", 5.0}}), "swiglu_limit"));
+  EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_alpha", 1.5}}), "swiglu_alpha"));
 }
 
 // Options that a family's own code has and Transformers' has not, or the description.
@@ -757,6 +757,88 @@ TEST(Families, RefuseTypesOfLayersWithoutTheirRotation) {
   EXPECT_TRUE(says(error_of([&] { describe(config); }), "rope_parameters", "full_attention"));
   config["rope_parameters"] = {{"full_attention", nullptr}};
   EXPECT_EQ(describe(config).layer(0).attention().rope, std::nullopt);
+}
+
+// As released: Step 3.5 Flash, of fewer layers.
+TEST(Families, ReadTheListsOfStep) {
+  json config = {{"architectures", {"Step3p5ForCausalLM"}},
+                 {"model_type", "step3p5"},
+                 {"num_hidden_layers", 5},
+                 {"num_nextn_predict_layers", 1},
+                 {"num_attention_groups", 4},
+                 {"moe_num_experts", 16},
+                 {"moe_top_k", 3},
+                 {"moe_layers_enum", "2,3, 4,5"},
+                 {"sliding_window", 512},
+                 {"rope_theta", {5e6, 1e4, 1e4, 1e4, 5e6, 1e4}},
+                 {"partial_rotary_factors", {0.5, 1.0, 1.0, 1.0, 0.5, 1.0}},
+                 {"rope_scaling",
+                  {{"rope_type", "llama3"},
+                   {"factor", 2.0},
+                   {"original_max_position_embeddings", 131072},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 32.0}}},
+                 {"attention_other_setting", {{"num_attention_heads", 96}}},
+                 {"swiglu_limits", {0.0, 0.0, nullptr, 7, 7.0, 0.0}},
+                 {"swiglu_limits_shared", {0.0, 0.0, 0.0, 0.0, 16.0, 0.0}}};
+  for (const bool windowed : {false, true, true, true, false, true}) {
+    config["layer_types"].push_back(windowed ? "sliding_attention" : "full_attention");
+  }
+  const ModelConfig model = describe(config);
+  EXPECT_EQ(model.layer(0).attention().n_heads, 64);
+  EXPECT_EQ(model.layer(1).attention().n_heads, 96);
+  EXPECT_EQ(model.layer(1).attention().n_kv_heads, 4);
+  EXPECT_EQ(model.ropes[*model.layer(0).attention().rope].dims(), 64);
+  EXPECT_EQ(model.ropes[*model.layer(1).attention().rope].frequencies, plain_frequencies(1e4, 128));
+  EXPECT_FALSE(model.layer(1).experts.has_value());
+  EXPECT_EQ(model.layer(2).experts->router.used, 3);
+  EXPECT_EQ(model.layer(2).experts->each.activation, Activation::silu);
+  EXPECT_EQ(model.layer(3).experts->each.activation, Activation::silu_clamped);
+  EXPECT_EQ(model.layer(3).experts->shared.activation, Activation::silu);
+  EXPECT_EQ(model.layer(4).experts->each.gate_limit, 7);
+  EXPECT_EQ(model.layer(4).experts->shared.gate_limit, 16);
+  const auto error = [&](const char* key, const json& value) {
+    json changed = config;
+    changed[key] = value;
+    return error_of([&] { describe(changed); });
+  };
+  EXPECT_TRUE(says(error("moe_layers_enum", "2;3"), "moe_layers_enum"));
+  EXPECT_TRUE(says(error("swiglu_limits", {1, 2}), "swiglu_limits", "2 entries for 5 layers"));
+  EXPECT_TRUE(says(error("swiglu_limits", {1, 2, 3, 4, -1}), "swiglu_limits[4]"));
+  EXPECT_TRUE(says(error("partial_rotary_factors", {0.5}), "partial_rotary_factors"));
+  EXPECT_TRUE(says(error("use_head_wise_attn_gate", false), "use_head_wise_attn_gate"));
+}
+
+TEST(Families, GateEachHeadOrElementOfLaguna) {
+  json config = {{"model_type", "laguna"}, {"num_hidden_layers", 2}};
+  const auto attention = [&] { return describe(config).layer(0).attention(); };
+  EXPECT_EQ(attention().gates_dim(), 48);
+  EXPECT_EQ(attention().gate, Activation::softplus);
+  config["gating"] = "per-element";
+  EXPECT_EQ(attention().gates_dim(), 48 * 128);
+  config["gating"] = "per-layer";
+  EXPECT_TRUE(says(error_of(attention), "gating"));
+  config["gating"] = true;
+  config["num_attention_heads_per_layer"] = {16, 24};
+  EXPECT_EQ(describe(config).layer(1).attention().n_heads, 24);
+  config["moe_apply_router_weight_on_input"] = true;
+  EXPECT_TRUE(says(error_of(attention), "moe_apply_router_weight_on_input"));
+}
+
+// The stream is √i times that of Beam, so that a norm of the same has i times the epsilon.
+TEST(Families, RaiseTheEpsilonOfNormsAsTheStreamOfBeamGrows) {
+  const ModelConfig model = describe({{"model_type", "beam"},
+                                      {"num_hidden_layers", 2},
+                                      {"num_experts", 16},
+                                      {"moe_intermediate_size", 8},
+                                      {"rms_norm_eps", 1e-6}});
+  EXPECT_FLOAT_EQ(model.layer(0).mixer_norms.before.eps, 1e-6F);
+  EXPECT_FLOAT_EQ(model.layer(0).ffn_norms.before.eps, 2e-6F);
+  EXPECT_FLOAT_EQ(model.layer(1).mixer_norms.before.eps, 3e-6F);
+  EXPECT_FLOAT_EQ(model.layer(1).mixer_norms.after.eps, 1e-6F);
+  EXPECT_FLOAT_EQ(model.output.norm.eps, 5e-6F);
+  EXPECT_TRUE(model.layer(1).attention().query_power) << "the last layer rotates nothing";
+  EXPECT_FALSE(model.layer(0).attention().query_power);
 }
 
 TEST(Families, TakeNullForKeyHeadsAndHeadSizesAsTheyFollowFromOthers) {

@@ -317,8 +317,21 @@ inline ModelConfig even_hybrid_shape() {
   LayerConfig convolution = attention;
   convolution.name = "convolution";
   convolution.mixers = {ShortConvolutionConfig{.convolution = {.taps = 2}}};
-  config.layer_kinds = {attention, delta_net, state_space, convolution};
-  config.layers = {1, 2, 0, 3, 2, 1};
+  LayerConfig gated_heads = attention;
+  gated_heads.name = "gated heads";
+  gated_heads.attention().head_gate = true;
+  gated_heads.attention().gate = Activation::softplus;
+  gated_heads.attention().query_scaling = 0.1F;
+  gated_heads.attention().query_scaling_from = 16;
+  gated_heads.attention().query_power = true;
+  gated_heads.ffn = {};
+  gated_heads.experts = {
+      .count = 6,
+      .router = {.used = 2, .score = Router::Score::logit, .soft_cap = 4, .correction = true},
+      .each = {.size = 64, .activation = Activation::silu_clamped, .gate_limit = 0.5F},
+      .shared = {.size = 32, .activation = Activation::silu_clamped, .gate_limit = 1.5F}};
+  config.layer_kinds = {attention, delta_net, state_space, convolution, gated_heads};
+  config.layers = {1, 2, 0, 3, 4, 1};
   return config;
 }
 

@@ -49,6 +49,18 @@ TEST(Router, ChoosesWithTheCorrectionAndWeighsWithoutIt) {
   EXPECT_FLOAT_EQ(chosen[1].weight, static_cast<float>(sigmoid(2)));
 }
 
+// As Transformers' Kolibri 1. Sigmoids with the correction would choose the first, not the second.
+TEST(Router, ChoosesByLogitsAndWeighsBySigmoids) {
+  const std::vector<float> correction = {0, -2.1F, -1.4F, 1};
+  const auto chosen = choose({0.5F, 3, 2, 0}, {.used = 2,
+                                               .score = Router::Score::logit,
+                                               .correction = correction.data(),
+                                               .normalized = true});
+  EXPECT_EQ(numbers(chosen), (std::vector<int32_t>{3, 1}));
+  EXPECT_FLOAT_EQ(chosen[0].weight, static_cast<float>(0.5 / (0.5 + sigmoid(3))));
+  EXPECT_FLOAT_EQ(chosen[1].weight, static_cast<float>(sigmoid(3) / (0.5 + sigmoid(3))));
+}
+
 // The best expert of all is in a group whose two best are worse than another's.
 TEST(Router, TakesOnlyTheGroupsWhoseTwoBestSumToMost) {
   const std::vector<float> logits = {5, -9, -9, 2, 2, -9, 1, 1.5F, -9};
@@ -102,7 +114,8 @@ TEST(Router, GivesExpertsThatExistForLogitsThatAreNot) {
       EXPECT_GE(one.expert, 0);
       EXPECT_LT(one.expert, 4);
     }
-    for (const auto score : {Router::Score::softmax, Router::Score::sigmoid}) {
+    for (const auto score :
+         {Router::Score::softmax, Router::Score::sigmoid, Router::Score::logit}) {
       for (const int32_t groups : {1, 2}) {
         for (const ChosenExpert& one :
              choose(logits, {.used = 2, .score = score, .groups = groups, .groups_used = 1})) {

@@ -203,6 +203,10 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.score = Router::Score::sparse_mixer; }))
       << "they are in groups";
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.each.cutoff = 1; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared.gate_limit = -1; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.soft_cap = -1; }));
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_gate = true; })) << "there are no gates";
+  EXPECT_TRUE(attention([](AttentionConfig& a) { a.gate = Activation::silu_clamped; }));
   EXPECT_TRUE(experts(
       [](ExpertsConfig& e) { e.each.middle_norm = {.kind = NormKind::rms, .eps = 1e-6F}; }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.identities = 4; })) << "their inputs are weighed";

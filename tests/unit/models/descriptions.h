@@ -78,20 +78,23 @@ inline ModelConfig rich_decoder() {
   second.mixer_norms.stream = {};
   second.laurel = {};
   second.attention().rope = 1;
+  second.attention().query_power = true;
   second.ffn = {};
-  second.experts = {.count = 8,
-                    .router = {.used = 2,
-                               .score = Router::Score::sigmoid,
-                               .bias = true,
-                               .correction = true,
-                               .groups = 4,
-                               .groups_used = 2,
-                               .normalized = true,
-                               .scale = 2.5F,
-                               .weighs_input = true},
-                    .each = {.size = 32, .activation = Activation::swiglu_clamped},
-                    .shared = {.size = 64},
-                    .shared_gate = true};
+  second.experts = {
+      .count = 8,
+      .router = {.used = 2,
+                 .score = Router::Score::sigmoid,
+                 .soft_cap = 30,
+                 .bias = true,
+                 .correction = true,
+                 .groups = 4,
+                 .groups_used = 2,
+                 .normalized = true,
+                 .scale = 2.5F,
+                 .weighs_input = true},
+      .each = {.size = 32, .activation = Activation::swiglu_clamped},
+      .shared = {.size = 64, .activation = Activation::silu_clamped, .gate_limit = 16},
+      .shared_gate = true};
   LayerConfig third = second;
   third.name = "of layer 0";
   third.parallel = false;
@@ -100,7 +103,9 @@ inline ModelConfig rich_decoder() {
   third.experts->router_norm = third.experts->norm = norm;
   third.experts->norm_after = third.experts->shared_norm_after = norm;
   third.experts->sum_bias = true;
+  third.experts->shared.activation = Activation::silu;
   third.experts->shared.cutoff = 0.5F;
+  third.experts->router.score = Router::Score::logit;
   third.experts->identities = 4;
   third.experts->router.weighs_input = false;
   third.scaled = true;
@@ -212,6 +217,8 @@ inline ModelConfig small_hybrid() {
   LayerConfig side_by_side = attention;
   side_by_side.name = "side by side";
   side_by_side.mixers = {attention.mixers[0], state_space.mixers[0]};
+  side_by_side.attention().head_gate = true;
+  side_by_side.attention().gate = Activation::softplus;
   LayerConfig block = delta_net;
   block.name = "block beside the stream";
   block.aside = {.norm = norm,

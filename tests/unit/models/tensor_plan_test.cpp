@@ -210,7 +210,7 @@ TEST(TensorPlan, TellsWhatFollowsAProduct) {
   EXPECT_EQ(follows(rich, "layers.0.ffn_up"), std::pair(false, Activation::relu_squared));
   EXPECT_EQ(follows(rich, "layers.0.ffn_down"), std::pair(false, Activation::none));
   EXPECT_EQ(follows(rich, "layers.1.experts_gate_up"), std::pair(true, Activation::swiglu_clamped));
-  EXPECT_EQ(follows(rich, "layers.1.shared_gate_up"), std::pair(true, Activation::silu));
+  EXPECT_EQ(follows(rich, "layers.1.shared_gate_up"), std::pair(true, Activation::silu_clamped));
   EXPECT_EQ(follows(tensor_plan(small_encoder()), "dense.0"), std::pair(false, Activation::tanh));
 }
 
