@@ -437,7 +437,7 @@ void PeerSums::gather_columns(const Queue& queue, const Matrix& m, int64_t each)
 }
 
 std::optional<TermPlaces> PeerSums::next_places(int64_t rows, int64_t cols) {
-  if (peers_.count != 2) return std::nullopt;
+  if (peers_.count != 2 || cols % kEach != 0) return std::nullopt;
   const int own = peers_.rank;
   const int far = 1 - own;
   if (go_word_by_word(rows * cols, type_)) {

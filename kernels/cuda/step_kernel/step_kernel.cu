@@ -197,7 +197,7 @@ void StepKernel::launch() {
   if (instructions_.empty()) return;
   if (tokens_ > 1) ++launches_of_several_;
   store_what_is_left();
-  const std::vector<Instruction> instructions = take_instructions();
+  std::vector<Instruction> instructions = take_instructions();
   const std::vector<Known> from_outside = std::exchange(from_outside_, {});
   const size_t row_bytes = std::exchange(reserved_, 0);
   const bool mixed = std::any_of(instructions.begin(), instructions.end(), [](const auto& i) {
@@ -247,6 +247,8 @@ void StepKernel::launch() {
       {static_cast<unsigned>(multiprocessors_), step_kernel::kThreads, sizeof(step_kernel::Shared)},
       reinterpret_cast<const Instruction*>(device), static_cast<int>(instructions.size()),
       step_kernel::RowMemory{memory}, used);
+  instructions.clear();
+  instructions_.swap(instructions);  // keeps its memory for the next step
 }
 
 void StepKernel::collect(bool on, bool several) {
