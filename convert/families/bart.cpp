@@ -113,17 +113,6 @@ FamilyModel describe_like_bart(const FamilySource& source, const BartKind& kind)
   return model;
 }
 
-// Both stacks read the text, and labels are scored by what the decoder makes of its end.
-void score_labels_of_text(FamilyModel& model, const JsonView& config) {
-  remove_output(model);
-  score_labels(model, config,
-               {.dense = "classification_head.dense",
-                .scores = "classification_head.out_proj",
-                .pooling = Pooling::last});
-  model.config.pooling->start = static_cast<int32_t>(
-      number_of(config, "decoder_start_token_id", model.config.vocab - 1, model.answers.start));
-}
-
 }  // namespace
 
 FamilyModel describe_bart(const FamilySource& source) {

@@ -246,6 +246,12 @@ void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias) {
   layer.ffn.bias = bias;
 }
 
+void set_gate_limit(FeedForwardConfig& ffn, float limit) {
+  if (limit == 0) return;
+  ffn.activation = Activation::silu_clamped;
+  ffn.gate_limit = limit;
+}
+
 ExpertsConfig& use_experts(LayerConfig& layer, const JsonView& config, int64_t count,
                            int64_t used) {
   ExpertsConfig& experts = layer.experts.emplace();
@@ -362,6 +368,16 @@ void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& h
   score_labels(model, config,
                {.mode = head.pooling, .dense = {dense}, .dense_before = head.pools_late ? 1 : 0},
                {{.product = head.dense}}, head.scores);
+}
+
+void score_labels_of_text(FamilyModel& model, const JsonView& config) {
+  remove_output(model);
+  score_labels(model, config,
+               {.dense = "classification_head.dense",
+                .scores = "classification_head.out_proj",
+                .pooling = Pooling::last});
+  model.config.pooling->start = static_cast<int32_t>(
+      number_of(config, "decoder_start_token_id", model.config.vocab - 1, model.answers.start));
 }
 
 void begin_after_padding(ModelConfig& model, const JsonView& config) {

@@ -119,6 +119,9 @@ void set_attention_bias(LayerConfig& layer, bool bias);
 /// Makes the feed-forward one without a gate.
 void set_plain_ffn(LayerConfig& layer, Activation activation, bool bias);
 
+/// Cuts SiLU's gates, and what they multiply, at a limit; 0: leaves them as they are.
+void set_gate_limit(FeedForwardConfig& ffn, float limit);
+
 /// Puts `count` experts, each like the layer's feed-forward, in its place. Of them
 /// "num_experts_per_tok", or else `used`, are used: those with the best scores, whose softmax over
 /// all are their weights.
@@ -163,6 +166,10 @@ struct LabelHead {
   bool pools_late = false;  ///< after `activation`, which is of each token then
 };
 void score_labels(FamilyModel& model, const JsonView& config, const LabelHead& head);
+
+/// How BART, and what has its head, score labels: both stacks read the text, and what the decoder
+/// makes of its end is scored.
+void score_labels_of_text(FamilyModel& model, const JsonView& config);
 
 /// Has learned positions begin after the padding token's id, as RoBERTa does.
 void begin_after_padding(ModelConfig& model, const JsonView& config);

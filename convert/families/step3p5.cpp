@@ -78,12 +78,6 @@ std::vector<float> limits_in(const JsonView& config, std::string_view key, int64
   return limits;
 }
 
-void set_limit(FeedForwardConfig& ffn, float limit) {
-  if (limit == 0) return;
-  ffn.activation = Activation::silu_clamped;
-  ffn.gate_limit = limit;
-}
-
 // What releases say of each layer's rotation, in the place of "rope_parameters" of each type; all
 // layers of a type have the same.
 nlohmann::json ropes_of_types(const JsonView& config, const std::vector<bool>& windowed) {
@@ -156,7 +150,7 @@ void set_feed_forwards(ModelConfig& model, const JsonView& config) {
     const auto at = static_cast<size_t>(n);
     if (!sparse[at]) {
       layer.ffn.bias = bias;
-      set_limit(layer.ffn, of_all[at]);
+      set_gate_limit(layer.ffn, of_all[at]);
       return;
     }
     layer.name += " with experts";
@@ -168,8 +162,8 @@ void set_feed_forwards(ModelConfig& model, const JsonView& config) {
     experts.shared = experts.each;
     experts.shared.size = shared;
     experts.shared.bias = bias;
-    set_limit(experts.each, limits[at]);
-    set_limit(experts.shared, of_all[at]);
+    set_gate_limit(experts.each, limits[at]);
+    set_gate_limit(experts.shared, of_all[at]);
   });
 }
 

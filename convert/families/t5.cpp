@@ -68,12 +68,22 @@ Modules t5_modules(const std::string& stack, int ffn, bool gated, bool one_dista
 
 // The output matrix is the embedding unless the checkpoint has another, whatever config.json says:
 // to T5 its word means `scaled`, that what the matrix reads is scaled.
+// Classifiers have neither.
 FamilyModel describe_like_t5(const FamilySource& source, const T5Kind& kind, bool scaled) {
   const T5Shape shape = t5_shape_in(source.config, kind);
   FamilyModel model{make_t5(shape)};
   model.modules = t5_modules("decoder", 2, shape.gated, kind.one_distances);
   model.encoder_modules = t5_modules("encoder", 1, shape.gated, kind.one_distances);
   model.embeddings = {"decoder.embed_tokens", "shared", "encoder.embed_tokens"};
+  if (is_classifier(source.config)) {
+    constexpr const char* kAround = "transformer.";
+    for (std::string& module : model.embeddings) module.insert(0, kAround);
+    for (Modules* modules : {&model.modules, &model.encoder_modules}) {
+      modules->base.insert(0, kAround);
+    }
+    score_labels_of_text(model, source.config);
+    return model;
+  }
   if (scaled) {
     model.modules.output_norm_scale = inverse_root(static_cast<double>(model.config.hidden));
   }

@@ -232,6 +232,27 @@ void adjust_minicpm3(const GgufSource& source, GgufFamilyModel& model) {
   model.modules.output_norm_scale = kHiddenOfLogits / static_cast<float>(model.config.hidden);
 }
 
+// Older files leave out what multiplies, which all releases have alike. The released code takes the
+// factors of longer texts for all texts, where there can be any.
+void adjust_minicpm(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr double kOfEmbedding = 12;
+  constexpr double kOfDepth = 1.4;
+  constexpr double kHiddenOfLogits = 256;
+  ModelConfig& config = model.config;
+  const auto hidden = static_cast<double>(config.hidden);
+  const double of_depth = kOfDepth / std::sqrt(static_cast<double>(config.n_layers()));
+  const double of_logits = source.number("logit_scale", hidden / kHiddenOfLogits);
+  if (of_logits == 0) source.fail("logit_scale", "is 0, by which logits are divided");
+  config.embedding.multiplier = static_cast<float>(source.number("embedding_scale", kOfEmbedding));
+  model.modules.residual_scale = static_cast<float>(source.number("residual_scale", of_depth));
+  model.modules.output_norm_scale = static_cast<float>(1 / of_logits);
+  RopeConfig& rope = config.ropes[0];
+  if (rope.long_frequencies.empty()) return;
+  if (config.max_context > rope.original_max_context) rope.frequencies = rope.long_frequencies;
+  rope.long_frequencies.clear();
+  rope.original_max_context = 0;
+}
+
 // Queries of positions beyond the original context are scaled by them, which latent attention does
 // not know: longer texts are refused.
 void adjust_mistral4(const GgufSource& source, GgufFamilyModel& model) {
@@ -399,6 +420,7 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"qwen35moe", GgufPairs::halves, Activation::silu, adjust_qwen35, false, NormKind::none, true},
     {"falcon-h1", GgufPairs::halves, Activation::silu, adjust_falcon_h1},
     {"minimax-01", GgufPairs::halves, Activation::silu, adjust_minimax_01},
+    {"minicpm", GgufPairs::side_by_side, Activation::silu, adjust_minicpm},
     {"minicpm3", GgufPairs::halves, Activation::silu, adjust_minicpm3},
     {"gemma3n", GgufPairs::halves, Activation::gelu_tanh, adjust_gemma3n, true},
     {"mamba", GgufPairs::none, Activation::silu, adjust_mamba},
@@ -423,6 +445,8 @@ constexpr auto kArchitectures = std::to_array<GgufArchitecture>({
     {"bailingmoe2", GgufPairs::halves, Activation::silu, adjust_routed},
     {"exaone4", GgufPairs::halves, Activation::silu, adjust_exaone4},
     {"exaone-moe", GgufPairs::halves, Activation::silu, adjust_exaone_moe},
+    {"laguna", GgufPairs::halves, Activation::silu, adjust_laguna, true},
+    {"step35", GgufPairs::halves, Activation::silu, adjust_step35, true},
     {"afmoe", GgufPairs::halves, Activation::silu, adjust_afmoe},
     {"hunyuan-dense", GgufPairs::halves, Activation::silu, adjust_hunyuan},
     {"hunyuan-moe", GgufPairs::halves, Activation::silu, adjust_hunyuan_moe},
@@ -506,10 +530,12 @@ void refuse_scalings(const GgufSource& source) {
   const bool cohere =
       source.architecture() == "command-r" || source.architecture().starts_with("cohere2");
   const bool minimax = source.architecture() == "minimax-01";
+  const bool minicpm = source.architecture() == "minicpm";
   for (const std::string_view name :
        {"embedding_scale", "residual_scale", "attention.scale", "logit_scale"}) {
     if (!source.has(name) || granite || (cohere && name == "logit_scale")) continue;
     if (minimax && name == "residual_scale") continue;
+    if (minicpm && name != "attention.scale") continue;
     source.fail(name, "asks for a scaling that is not supported");
   }
 }

@@ -104,6 +104,72 @@ void adjust_mimo2(const GgufSource& source, GgufFamilyModel& model) {
   set_routers(source, model, {});
 }
 
+namespace {
+
+// The heads of each layer, whose sums have gates: one for each, or for each of its elements.
+void set_gated_heads(const GgufSource& source, GgufFamilyModel& model, Activation gate) {
+  constexpr std::string_view kHeads = "attention.head_count";
+  const std::vector<int64_t> n_heads = source.of_layers(kHeads);
+  const std::vector<int64_t> gates = source.shape_in_layer("attn_gate.weight");
+  const bool of_heads =
+      gates.empty() || gates[0] < model.config.layer_kinds[0].attention().sums_dim();
+  change_layers(model.config, [&](int64_t n, LayerConfig& layer) {
+    AttentionConfig& attention = layer.attention();
+    attention.n_heads = source.in_range(kHeads, n_heads[static_cast<size_t>(n)], kMaxHeads);
+    attention.output_gate = true;
+    attention.head_gate = of_heads;
+    attention.gate = gate;
+  });
+  model.modules.output_gate = "attn_gate";
+}
+
+// Limits of gates by layer; 0 stands for none.
+std::vector<float> limits_of(const GgufSource& source, std::string_view name, int64_t n_layers) {
+  std::vector<float> limits = source.metadata().numbers(source.key(name));
+  if (limits.empty()) limits.resize(static_cast<size_t>(n_layers));
+  if (limits.size() < static_cast<size_t>(n_layers)) source.fail(name, "has too few numbers");
+  return limits;
+}
+
+}  // namespace
+
+void adjust_laguna(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr int64_t kPattern = 4;
+  const int64_t n_layers = model.config.n_layers();
+  set_windows(source, model, source.windowed_layers(n_layers, kPattern, FullLayer::first));
+  set_gated_heads(source, model, Activation::softplus);
+  if (window_of(source) > 0) {
+    set_plain_rope_of_windows(source, model, source.number("rope.freq_base", 10000));
+  }
+  set_routers(source, model, {});
+}
+
+// Layers without a window rotate half of a head, by the first of the factors of all pairs.
+void adjust_step35(const GgufSource& source, GgufFamilyModel& model) {
+  constexpr std::string_view kFactor = "rope.scaling.factor";
+  if (source.number(kFactor, 0) != 0) source.fail(kFactor, "asks for a rule that is not supported");
+  ModelConfig& config = model.config;
+  const double theta = source.number("rope.freq_base", 10000);
+  const int64_t n_layers = config.n_layers();
+  set_windows(source, model, 1);
+  set_gated_heads(source, model, Activation::sigmoid);
+  set_plain_rope_of_windows(source, model, theta);
+  const auto factors = source.vector("rope_freqs.weight", config.ropes[0].dims() / 2);
+  std::vector<float>& frequencies = config.ropes[0].frequencies;
+  frequencies = plain_frequencies(theta, config.ropes[0].dims() / 2);
+  for (size_t i = 0; factors && i < frequencies.size(); ++i) frequencies[i] /= (*factors)[i];
+  set_routers(source, model, {});
+  const std::vector<float> limits = limits_of(source, "swiglu_clamp_exp", n_layers);
+  const std::vector<float> of_all = limits_of(source, "swiglu_clamp_shexp", n_layers);
+  change_layers(config, [&](int64_t n, LayerConfig& layer) {
+    const auto at = static_cast<size_t>(n);
+    set_gate_limit(layer.ffn, of_all[at]);
+    if (!layer.experts) return;
+    set_gate_limit(layer.experts->each, limits[at]);
+    set_gate_limit(layer.experts->shared, of_all[at]);
+  });
+}
+
 void adjust_hunyuan_moe(const GgufSource& /*source*/, GgufFamilyModel& model) {
   model.config.layer_kinds[0].attention().qk_norm_after_rope = true;
   change_experts(model.config, [](ExpertsConfig& experts) { experts.router.normalized = true; });

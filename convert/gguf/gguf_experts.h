@@ -27,6 +27,8 @@ void adjust_hunyuan_moe(const GgufSource& source, GgufFamilyModel& model);
 void adjust_llama4(const GgufSource& source, GgufFamilyModel& model);
 void adjust_cohere2moe(const GgufSource& source, GgufFamilyModel& model);
 void adjust_mimo2(const GgufSource& source, GgufFamilyModel& model);
+void adjust_laguna(const GgufSource& source, GgufFamilyModel& model);
+void adjust_step35(const GgufSource& source, GgufFamilyModel& model);
 void adjust_mellum(const GgufSource& source, GgufFamilyModel& model);
 
 }  // namespace faststream::convert

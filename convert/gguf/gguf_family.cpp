@@ -112,12 +112,14 @@ int64_t kv_heads_in(const GgufSource& source, const PlainShape& shape) {
 void set_heads(const GgufSource& source, bool sizes_differ, PlainShape& shape) {
   constexpr std::string_view kHeads = "attention.head_count";
   constexpr std::string_view kKvHeads = "attention.head_count_kv";
-  if (source.metadata().find_integer(source.key(kHeads)) == 0) {  // no layer has attention
+  if (!sizes_differ && source.metadata().find_integer(source.key(kHeads)) == 0) {  // no attention
     shape.n_heads = shape.n_kv_heads = 1;
     shape.head_dim = 2;
     return;
   }
-  shape.n_heads = source.count(kHeads, kMaxHeads);
+  shape.n_heads = sizes_differ
+                      ? source.in_range(kHeads, source.of_layers(kHeads).front(), kMaxHeads)
+                      : source.count(kHeads, kMaxHeads);
   shape.n_kv_heads = sizes_differ && source.has(kKvHeads)
                          ? source.in_range(kKvHeads, source.of_layers(kKvHeads).front(), kMaxHeads)
                          : kv_heads_in(source, shape);
@@ -334,9 +336,9 @@ void set_experts(const GgufSource& source, const Modules& modules, LayerConfig& 
   layer.ffn.size = 0;
 }
 
-// Of layers with experts those have a plain feed-forward that lack a router, or that are before.
-void set_dense_layers(const GgufSource& source, const FeedForwardConfig& plain,
-                      GgufFamilyModel& model) {
+// Of layers with experts those have a plain feed-forward, of that size, that lack a router, or that
+// are before.
+void set_dense_layers(const GgufSource& source, int64_t size, GgufFamilyModel& model) {
   const int64_t first =
       source.metadata().find_integer(source.key("leading_dense_block_count")).value_or(0);
   const std::vector<int64_t>& numbers = model.modules.ffn_layers;
@@ -356,7 +358,7 @@ void set_dense_layers(const GgufSource& source, const FeedForwardConfig& plain,
       return;
     }
     layer.experts.reset();
-    layer.ffn = plain;
+    layer.ffn.size = size;
   });
 }
 
@@ -398,7 +400,7 @@ GgufFamilyModel describe_decoder(const GgufSource& source, const GgufArchitectur
   set_attention(source, model.modules, layer.attention());
   layer.ffn.activation = architecture.activation;
   set_feed_forward(source, model.modules, layer.ffn);
-  const FeedForwardConfig plain = layer.ffn;
+  const int64_t ffn_size = layer.ffn.size;
   if (source.metadata().find_integer(source.key("expert_count")).value_or(0) != 0) {
     set_experts(source, model.modules, layer);
   }
@@ -406,7 +408,7 @@ GgufFamilyModel describe_decoder(const GgufSource& source, const GgufArchitectur
   config.output.bias = source.weights().find("output.bias") != nullptr;
   config.output.soft_cap = static_cast<float>(source.number("final_logit_softcapping", 0));
   if (architecture.adjust != nullptr) architecture.adjust(source, model);
-  set_dense_layers(source, plain, model);
+  set_dense_layers(source, ffn_size, model);
   add_predictors(source, architecture.predicts, model);
   return model;
 }

@@ -32,7 +32,10 @@ void set_plain_rope_of_windows(const GgufSource& source, GgufFamilyModel& model,
   ModelConfig& config = model.config;
   RopeConfig rope;
   rope.name = "windowed";
-  rope.frequencies = plain_frequencies(own, config.ropes[0].dims());
+  const int64_t head_dim = config.layer_kinds[0].attention().head_dim;
+  const int64_t rotated =
+      source.count("rope.dimension_count_swa", head_dim, config.ropes[0].dims());
+  rope.frequencies = plain_frequencies(own, rotated);
   for (LayerConfig& layer : config.layer_kinds) {
     if (layer.attention().window > 0) layer.attention().rope = config.ropes.size();
   }

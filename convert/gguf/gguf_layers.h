@@ -20,7 +20,7 @@ void set_windows(const GgufSource& source, GgufFamilyModel& model,
 void set_windows(const GgufSource& source, GgufFamilyModel& model, int64_t pattern);
 
 /// Gives layers with a window a rotation of their own, without rules: by "rope.freq_base_swa", or
-/// else by theta.
+/// else by theta, of "rope.dimension_count_swa" elements, or else as many as in other layers.
 void set_plain_rope_of_windows(const GgufSource& source, GgufFamilyModel& model, double theta);
 
 /// Has layers without a window rotate nothing.

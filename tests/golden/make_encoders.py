@@ -142,6 +142,9 @@ ULTRABERT = {"num_attention_heads": 2, "num_key_value_heads": 1, "sliding_window
 GTE = {"num_attention_heads": 2, "type_vocab_size": 1, "layer_norm_eps": 1e-3, "pad_token_id": 1}
 DEBERTA = {"relative_attention": True, "position_buckets": 8, "norm_rel_ebd": "layer_norm", "share_att_key": True,
            "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "layer_norm_eps": 1e-3}
+T5 = {"d_model": 36, "d_kv": 10, "d_ff": 44, "num_layers": 1, "num_decoder_layers": 2, "num_heads": 3,
+      "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20, "pad_token_id": 1, "eos_token_id": 3,
+      "decoder_start_token_id": 4}
 JINA_V3 = {"num_attention_heads": 2, "pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-3}
 
 VARIANTS = {
@@ -287,6 +290,9 @@ VARIANTS = {
         "d_model": 36, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 3, "decoder_attention_heads": 2,
         "encoder_ffn_dim": 44, "decoder_ffn_dim": 52, "scale_embedding": True, "pad_token_id": 1, "eos_token_id": 3,
         "decoder_start_token_id": 4, "num_labels": 3}),
+    "t5_rank": dict(family="t5", rank=True, tokenizer=lambda: word_piece(True), config={
+        **T5, "feed_forward_proj": "relu", "num_labels": 3}),
+    "umt5_rank": dict(family="umt5", rank=True, tokenizer=lambda: word_piece(True), config={**T5, "num_labels": 2}),
 }
 
 

@@ -37,7 +37,7 @@ STORED = [
     "glm_moe_dsa", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "phimoe", "mpt", "hunyuan_vl", "paddleocr_vl",
     "mistral4", "mimo_v2_flash", "kimi_linear", "lfm2", "lfm2_moe", "falcon_h1_released", "gemma3n_released",
     "minicpm3_released", "minimax_released", "granite_swa", "granitemoe_swa", "glm4_moe_lite", "youtu", "nemotron_h_dense",
-    "bailing_hybrid", "deepseek_ocr2",
+    "bailing_hybrid", "deepseek_ocr2", "minicpm", "laguna", "step3p5",
 ]
 # "gguf_encoders"; of some the metadata cannot say how vectors are made.
 ENCODERS = ["bert", "roberta", "xlm_roberta_rank", "distilbert", "distilbert_rank", "nomic_bert", "modernbert",
@@ -48,7 +48,7 @@ SEQ2SEQ = ["t5", "t5_v1_1", "umt5"]
 # Weights that the converter multiplies are in float32, lest they be rounded.
 IN_FLOAT32 = {"falcon_h1_released"}
 # Whose config.json Transformers would complete, or whose names it would change.
-AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid", "nomic_bert_moe_unbiased"}
+AS_IT_IS = {"nemotron_h_dense", "bailing_hybrid", "nomic_bert_moe_unbiased", "step3p5"}
 
 
 def permuted(weight, heads):
@@ -236,7 +236,7 @@ def llama_cpp_model(base, config, write_vocabulary, gguf):
         def modify_tensors(self, data, name, bid):
             # Rows of biases are left where they are, unlike those of their weights.
             for heads, projection in (("num_attention_heads", "q_proj"), ("num_key_value_heads", "k_proj")):
-                if base.__name__ == "OlmoModel" and name.endswith(projection + ".bias"):
+                if base.__name__ in ("OlmoModel", "MiniCPMModel") and name.endswith(projection + ".bias"):
                     data = permuted(data, config[heads])
             if base.__name__ == "BailingMoeModel" and name.endswith("query_key_value.bias"):
                 heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]

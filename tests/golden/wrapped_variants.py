@@ -282,12 +282,12 @@ VARIANTS = [
                     "sliding_attention": {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 1.0}}),
             rename=with_step_head, store=store_step, restore=restore_step, unused=("model.layers.3.*",)),
     Variant("laguna", "heads by layer, each with a gate by softplus, windows, two ropes, Q and K normed by head; a dense first "
-            "layer, experts by corrected sigmoids of capped logits, one shared; biases",
+            "layer, experts by corrected sigmoids, one shared; biases",
             config={**LAGUNA, "num_attention_heads_per_layer": [3, 4], "attention_bias": True,
-                    "moe_router_logit_softcapping": 4.0, "num_key_value_heads": 1}),
-    Variant("laguna_elements", "gates of elements, tensors as Transformers calls them", "laguna",
-            {**LAGUNA, "gating": "per-element", "num_hidden_layers": 1, "layer_types": ["sliding_attention"],
-             "mlp_layer_types": ["sparse"]}, rename=with_names_of_transformers),
+                    "num_key_value_heads": 1}),
+    Variant("laguna_elements", "gates of elements, a soft cap of the router's logits, tensors as Transformers calls them",
+            "laguna", {**LAGUNA, "gating": "per-element", "moe_router_logit_softcapping": 4.0, "num_hidden_layers": 1,
+                       "layer_types": ["sliding_attention"], "mlp_layer_types": ["sparse"]}, rename=with_names_of_transformers),
     Variant("kolibri1", "experts by corrected logits, weighed by sigmoids, one shared; windows with a rope, other layers "
             "without, norms after the branches too, Q and K normed by head",
             config={"head_dim": 12, "sliding_window": 24, "num_experts": 6, "num_experts_per_tok": 3,

@@ -514,8 +514,8 @@ TEST(Families, ScoreLabelsByTheLastTokensOfDecoders) {
   EXPECT_EQ(model.pooling->mode, Pooling::last);
   EXPECT_TRUE(model.pooling->scores && !model.pooling->dense.back().bias);
   EXPECT_EQ(model.vector_size(), 2) << "labels without names";
-  config["architectures"] = {"T5ForSequenceClassification"};
-  EXPECT_TRUE(says(error_of([&] { describe(config); }), "\"T5ForSequenceClassification\""));
+  config["architectures"] = {"MBartForSequenceClassification"};
+  EXPECT_TRUE(says(error_of([&] { describe(config); }), "\"MBartForSequenceClassification\""));
 }
 
 TEST(Families, RotateJinaEmbeddingsV3) {

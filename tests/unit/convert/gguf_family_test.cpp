@@ -125,6 +125,51 @@ TEST_F(GgufFamily, GptOssNormsBeforeItsExpertsWhatIsNamedAfterAttention) {
   EXPECT_FLOAT_EQ(model.config.ropes[0].attention_factor, 0.1F * std::log(4.0F) + 1);
 }
 
+// Six layers of hidden size 16.
+TEST_F(GgufFamily, OldMiniCpmHasTheFactorsOfItsReleases) {
+  begin("minicpm");
+  const GgufFamilyModel old = describe();
+  EXPECT_EQ(old.config.embedding.multiplier, 12);
+  EXPECT_FLOAT_EQ(old.modules.residual_scale, 1.4F / std::sqrt(6.0F));
+  EXPECT_FLOAT_EQ(old.modules.output_norm_scale, 256.0F / 16);
+  set("embedding_scale", 3.0F);
+  set("residual_scale", 0.5F);
+  set("logit_scale", 4.0F);
+  const GgufFamilyModel model = describe();
+  EXPECT_EQ(model.config.embedding.multiplier, 3);
+  EXPECT_EQ(model.modules.residual_scale, 0.5F);
+  EXPECT_EQ(model.modules.output_norm_scale, 0.25F);
+}
+
+TEST_F(GgufFamily, StepCutsGatesByLayerAndHasMoreHeadsInWindows) {
+  begin("step35", "rms_", false);
+  gguf_.add_array<uint32_t>("step35.attention.head_count", GgufType::u32, {4, 8, 8, 8, 4, 8});
+  gguf_.add_array<uint32_t>("step35.attention.sliding_window_pattern", GgufType::u32,
+                            {0, 1, 1, 1, 0, 1});
+  gguf_.add_array<float>("step35.swiglu_clamp_exp", GgufType::f32, {0, 0, 0, 7, 7, 7});
+  gguf_.add_array<float>("step35.swiglu_clamp_shexp", GgufType::f32, {2, 0, 0, 0, 0, 16});
+  set("attention.sliding_window", 8U);
+  set("expert_count", 4U);
+  set("expert_used_count", 2U);
+  set("expert_feed_forward_length", 12U);
+  set("leading_dense_block_count", 1U);
+  tensor("blk.3.ffn_gate_shexp.weight", {24, 16});
+  tensor("blk.3.ffn_up_shexp.weight", {24, 16});
+  tensor("blk.3.ffn_down_shexp.weight", {16, 24});
+  const ModelConfig config = describe().config;
+  EXPECT_EQ(windows(config), (std::vector<int64_t>{0, 8, 8, 8, 0, 8}));
+  EXPECT_EQ(config.layer(1).attention().n_heads, 8);
+  EXPECT_TRUE(config.layer(1).attention().head_gate);
+  EXPECT_EQ(config.ropes[*config.layer(0).attention().rope].dims() * 2,
+            config.ropes[*config.layer(1).attention().rope].dims());
+  EXPECT_EQ(config.layer(0).ffn.gate_limit, 2);
+  EXPECT_EQ(config.layer(1).experts->each.activation, Activation::silu);
+  EXPECT_EQ(config.layer(3).experts->each.gate_limit, 7);
+  EXPECT_EQ(config.layer(5).experts->shared.gate_limit, 16);
+  set("rope.scaling.factor", 4.0F);
+  EXPECT_TRUE(says(error(), "step35.rope.scaling.factor"));
+}
+
 TEST_F(GgufFamily, Deepseek2KeepsLatentsAndHasExpertsBehindDenseLayers) {
   begin("deepseek2");
   set("attention.head_count_kv", 1U);
