@@ -85,20 +85,8 @@ FamilyModel bert_stack(const JsonView& config, const std::string& base, double e
   model.config.embedding.positions = shape.max_context;
   model.config.embedding.segments = count_in(config, "type_vocab_size", kMaxSize, 2);
 
-  Modules& m = model.modules;
-  m.base = base + ".";
-  m.embedding = "embeddings.word_embeddings";
-  m.positions = "embeddings.position_embeddings";
-  m.segments = "embeddings.token_type_embeddings";
-  m.embedding_norm = "embeddings.LayerNorm";
-  m.layers = "encoder.layer.";
-  m.qkv = {"attention.self.query", "attention.self.key", "attention.self.value"};
-  m.attention_out = "attention.output.dense";
-  m.attention_stream_norm = "attention.output.LayerNorm";
-  m.gate_up = {"intermediate.dense"};
-  m.down = "output.dense";
-  m.ffn_stream_norm = "output.LayerNorm";
-  m.unused = {".position_ids"};
+  model.modules.base = base + ".";
+  name_as_bert(model.modules);
   return model;
 }
 

@@ -162,21 +162,10 @@ FamilyModel deberta_in(const JsonView& config, const PlainShape& otherwise, bool
   AttentionConfig& attention = model.config.layer_kinds[0].attention();
   attention.relative_scores = relative_scores_in(config, shape.max_context, bucketed);
 
-  Modules& m = model.modules;
-  m.base = "deberta.";
-  m.embedding = "embeddings.word_embeddings";
-  m.positions = "embeddings.position_embeddings";
-  m.segments = "embeddings.token_type_embeddings";
-  m.embedding_norm = "embeddings.LayerNorm";
-  m.layers = "encoder.layer.";
-  m.attention_out = "attention.output.dense";
-  m.attention_stream_norm = "attention.output.LayerNorm";
-  m.gate_up = {"intermediate.dense"};
-  m.down = "output.dense";
-  m.ffn_stream_norm = "output.LayerNorm";
-  m.unused = {".position_ids"};
+  model.modules.base = "deberta.";
+  name_as_bert(model.modules);
   // Of heads that predict masked tokens, which the model does not read.
-  if (!has_positions) leave_out(m, {"embeddings.position_embeddings"});
+  if (!has_positions) leave_out(model.modules, {"embeddings.position_embeddings"});
   use_heads_of_deberta(model, config);
   return model;
 }

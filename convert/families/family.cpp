@@ -396,6 +396,21 @@ void use_heads_of_roberta(FamilyModel& model, const JsonView& config) {
   model.modules.unused.emplace_back("lm_head.bias");
 }
 
+void name_as_bert(Modules& modules) {
+  modules.embedding = "embeddings.word_embeddings";
+  modules.positions = "embeddings.position_embeddings";
+  modules.segments = "embeddings.token_type_embeddings";
+  modules.embedding_norm = "embeddings.LayerNorm";
+  modules.layers = "encoder.layer.";
+  modules.qkv = {"attention.self.query", "attention.self.key", "attention.self.value"};
+  modules.attention_out = "attention.output.dense";
+  modules.attention_stream_norm = "attention.output.LayerNorm";
+  modules.gate_up = {"intermediate.dense"};
+  modules.down = "output.dense";
+  modules.ffn_stream_norm = "output.LayerNorm";
+  modules.unused = {".position_ids"};
+}
+
 void name_as_rotated_bert(Modules& modules) {
   modules.embedding_norm = "embeddings.LayerNorm";
   modules.layers = "layers.";

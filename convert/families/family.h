@@ -178,6 +178,9 @@ void begin_after_padding(ModelConfig& model, const JsonView& config);
 /// and what predicts masked tokens are left out.
 void use_heads_of_roberta(FamilyModel& model, const JsonView& config);
 
+/// Names all parts but the base as BERT does.
+void name_as_bert(Modules& modules);
+
 /// Names the parts of layers as Transformers does in all encoders that are BERT with rotations.
 void name_as_rotated_bert(Modules& modules);
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <span>
 
+#include "convert/quantized/module_tensors.h"
+#include "convert/weights/elements.h"
 #include "convert/weights/read_values.h"
 
 namespace faststream::convert {
@@ -15,6 +17,11 @@ std::vector<float> rows_of(const NormalizedTable& table, int64_t rows, int64_t c
     const SourceTensor& tensor = weights.require(name, shape);
     std::vector<float> values(static_cast<size_t>(tensor.elements()));
     read_values(weights, tensor, 0, values, raw);
+    // Or what is made of it would be blamed.
+    if (!std::isfinite(largest_magnitude(values))) {
+      refuse_tensor(weights, tensor,
+                    "holds NaN or infinity; the checkpoint is damaged or its training failed");
+    }
     return values;
   };
   std::vector<float> values = read(table.name, {rows, cols});

@@ -15,8 +15,8 @@ struct NormalizedTable {
   float eps = 0;
 };
 
-/// Its rows [rows, cols] after that layer normalization. Throws Error when a tensor is missing or
-/// has another shape.
+/// Its rows [rows, cols] after that layer normalization. Throws Error when a tensor is missing, has
+/// another shape, or holds NaN or infinity.
 std::vector<float> rows_of(const NormalizedTable& table, int64_t rows, int64_t cols,
                            const Checkpoint& weights);
 

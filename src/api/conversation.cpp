@@ -6,6 +6,7 @@
 
 #include "support/error.h"
 #include "support/printable.h"
+#include "text/tool_calls.h"
 
 namespace faststream::api {
 namespace {
@@ -41,17 +42,12 @@ std::string joined_text(const ordered_json& parts, const std::string& name) {
   return text;
 }
 
-bool has_calls(const ordered_json& message) {
-  const ordered_json* calls = find(message, "tool_calls");
-  return calls != nullptr && !calls->empty();
-}
-
 Message read_message(const ordered_json& object, const std::string& name) {
   if (!object.is_object()) fail(name, "is not an object");
   Message message;
   ordered_json more = ordered_json::object();
   // What an assistant said beside its calls may be null, which templates tell from an empty text.
-  const bool may_be_null = has_calls(object);
+  const bool may_be_null = has_tool_calls(object);
   bool has_role = false;
   for (const auto& [key, value] : object.items()) {
     if (key == "role") {

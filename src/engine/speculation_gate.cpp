@@ -131,9 +131,10 @@ int32_t SpeculationGate::most_followed() const {
   return plain_ > 0 && of_reading_ >= kLeastPaid * plain_ ? kMostSpeculating : 1;
 }
 
+// No longer than a step: what did was disturbed, and of the first ones nothing else tells.
 void SpeculationGate::spent(double seconds) {
   choice_.add(seconds, cost_.now());
-  account_ -= choice_.seconds();
+  account_ -= std::min(choice_.seconds(), plain_);
 }
 
 void SpeculationGate::drafted(const DraftPass& pass) { gain(-price(pass)); }

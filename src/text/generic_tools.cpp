@@ -8,6 +8,7 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "text/chat_variables.h"
+#include "text/tool_calls.h"
 
 namespace faststream {
 namespace {
@@ -16,11 +17,6 @@ using nlohmann::ordered_json;
 
 bool is_result(const Message& message) {
   return message.role == "tool" || message.role == "function";
-}
-
-bool has_calls(const ordered_json& members) {
-  const auto calls = members.find("tool_calls");
-  return calls != members.end() && calls->is_array() && !calls->empty();
 }
 
 std::string dump(const ordered_json& json) {
@@ -116,7 +112,7 @@ void describe(const ordered_json& tools, std::vector<Message>& messages) {
 bool speaks_of_tools(const ChatPrompt& prompt) {
   if (!prompt.tools.empty()) return true;
   for (size_t i = 0; i < prompt.messages.size(); ++i) {
-    if (is_result(prompt.messages[i]) || has_calls(further_members(prompt, i))) return true;
+    if (is_result(prompt.messages[i]) || has_tool_calls(further_members(prompt, i))) return true;
   }
   return false;
 }
@@ -134,7 +130,7 @@ ChatPrompt with_tools_as_text(const ChatPrompt& prompt) {
       if (!follows_result) told.messages.push_back({.role = "user", .content = ""});
       add_paragraph(told.messages.back().content,
                     "<tool_response>\n" + content_of(message, members) + "\n</tool_response>");
-    } else if (has_calls(members)) {
+    } else if (has_tool_calls(members)) {
       told.messages.push_back(with_calls_as_text(message, std::move(members)));
     } else {
       told.messages.push_back(message);

@@ -158,4 +158,9 @@ ParsedAnswer parse_tool_calls(std::string_view answer) {
   return {.content = std::string(answer), .tool_calls = {}};
 }
 
+bool has_tool_calls(const ordered_json& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && calls->is_array() && !calls->empty();
+}
+
 }  // namespace faststream

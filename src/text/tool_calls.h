@@ -1,7 +1,8 @@
-// Calls of tools in what a model answered.
+// Calls of tools: in what a model answered, and in messages.
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,5 +34,9 @@ std::vector<int32_t> tool_call_marks(const Tokenizer& tokenizer);
 /// not such JSON, and what stands in <think> ... </think>. Only for conversations with tools, since
 /// an answer without may be such JSON too. Takes time linear in the answer.
 ParsedAnswer parse_tool_calls(std::string_view answer);
+
+/// Whether a message, an object as OpenAI's API has it, makes calls: its member "tool_calls" is a
+/// list of some.
+bool has_tool_calls(const nlohmann::ordered_json& message);
 
 }  // namespace faststream

@@ -7,7 +7,9 @@
 #include <optional>
 
 #include "convert/families/family.h"
+#include "convert/families/normalized_table.h"
 #include "convert/huggingface/hf_folder.h"
+#include "convert/huggingface/weight_files.h"
 #include "golden/golden_data.h"
 #include "unit/convert/checkpoint_files.h"
 #include "unit/effort.h"
@@ -304,6 +306,31 @@ TEST(Families, ConvolveTokensBesideTheFirstLayerOfDeberta) {
   config["conv_groups"] = 1;
   config["conv_kernel_size"] = 4;
   EXPECT_TRUE(says(error_of([&] { describe(config); }), "conv_kernel_size"));
+}
+
+TEST(Families, RefuseNanAndInfinityInWhatATableIsMadeOf) {
+  const TemporaryFolder folder;
+  const NormalizedTable table{.name = "table", .norm = "norm", .eps = 1e-5F};
+  const TestTensors sound = {{"table", {DType::f32, {2, 2}, {1, 2, 3, 5}}},
+                             {"norm.weight", {DType::f32, {2}, {1, 2}}},
+                             {"norm.bias", {DType::f32, {2}, {0, 1}}}};
+  const auto rows = [&](const TestTensors& tensors) {
+    write_bytes(folder / "model.safetensors", safetensors_bytes(tensors));
+    SourceFiles files;
+    return rows_of(table, 2, 2, open_weight_files(folder.path(), files));
+  };
+  const std::vector<float> expected = {-1, 3, -1, 3};
+  const std::vector<float> found = rows(sound);
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << i;
+  for (const auto& [name, tensor] : sound) {
+    for (const float bad : {NAN, -INFINITY}) {
+      TestTensors damaged = sound;
+      damaged[name].values[1] = bad;
+      EXPECT_TRUE(says(error_of([&] { rows(damaged); }), "model.safetensors", "\"" + name + "\"",
+                       "NaN or infinity"));
+    }
+  }
 }
 
 TEST(Families, EndMiniCpmBeforeItsAttentionIsSparse) {

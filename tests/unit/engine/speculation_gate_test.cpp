@@ -119,6 +119,17 @@ TEST(SpeculationGate, OpensAgainSoonAfterATrialThatSomethingElseDisturbed) {
   EXPECT_LE(n_closed, 250);
 }
 
+// And so it may in the first choice.
+TEST(SpeculationGate, ForgivesAChoiceThatSomethingElseDisturbed) {
+  constexpr double kStep = 1e-3;
+  SpeculationGate gate;
+  gate.measured(1, 0, kStep);
+  gate.spent(100 * kStep);
+  EXPECT_TRUE(gate.is_open(1)) << "it counts as a step";
+  gate.spent(kStep);
+  EXPECT_FALSE(gate.is_open(1)) << "each took that long";
+}
+
 // One text is followed until it is known what that brings, then all of them, or none.
 TEST(SpeculationGate, HasTextsReadThatPayForIt) {
   constexpr double kStep = 1e-3;
