@@ -573,8 +573,8 @@ constexpr int64_t kMaxTaps = 64;
 
 void check_convolution(const ConvolutionConfig& convolution, const Checker& check) {
   check.count("the convolution's taps", convolution.taps, kMaxTaps, 2);
-  if (is_of_gates(convolution.activation)) {
-    check.fail("swiglu_clamped and silu_clamped are no activations of convolutions");
+  if (!is_of_products(convolution.activation)) {
+    check.fail("softplus, swiglu_clamped and silu_clamped are no activations of convolutions");
   }
 }
 
@@ -644,7 +644,9 @@ void check_mixer(const LinearAttentionConfig& mixer, const LayerConfig& layer,
   check.count("n_heads", mixer.n_heads, kMaxHeads);
   check.count("head_dim", mixer.head_dim, kMaxHeadDim);
   check.norm("norm", mixer.norm);
-  check_gate(mixer.activation, check);
+  if (!is_of_products(mixer.activation)) {
+    check.fail("softplus, swiglu_clamped and silu_clamped are no activations of products");
+  }
   check_gate(mixer.gate, check);
   check_recurrent(layer, check);
 }
@@ -652,6 +654,9 @@ void check_mixer(const LinearAttentionConfig& mixer, const LayerConfig& layer,
 void check_product(const char* name, int64_t size, Activation activation, bool gated,
                    const Checker& check) {
   check.count(name, size, kMaxCount);
+  if (activation == Activation::softplus) {
+    check.fail("softplus is no activation of feed-forwards");
+  }
   if (is_of_gates(activation) && !gated) {
     check.fail("swiglu_clamped and silu_clamped are activations of gated feed-forwards only");
   }

@@ -388,7 +388,7 @@ class ReferenceBackend final : public HostBackend {
     require_weight(weight);
     require_matrix(x, x.rows, weight.cols, "linear: x must be [rows, in]");
     require_matrix(out, x.rows, weight.rows, "linear: out must be [rows, out]");
-    require(!is_of_gates(epilogue.activation), "linear: the activation is of gates");
+    require(is_of_products(epilogue.activation), "linear: the activation is no product's");
     require(epilogue.activation == Activation::none || epilogue.output != OutputMode::add,
             "linear: what is activated must be stored");
     const std::vector<double> products = product(x, weight);

@@ -12,7 +12,8 @@ __global__ void activate_kernel(Activation activation, Matrix m) {
   const int64_t c = static_cast<int64_t>(blockIdx.y) * kElementThreads + threadIdx.x;
   if (c >= m.cols) return;
   const int64_t index = blockIdx.x * m.stride + c;
-  store_element(m.data, m.dtype, index, activate(activation, load_element(m.data, m.dtype, index)));
+  store_element(m.data, m.dtype, index,
+                activate_any(activation, load_element(m.data, m.dtype, index)));
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ namespace faststream {
 
 struct AttentionArguments;  // attention/attention.h
 struct LatentShape;
-struct Destination;  // linear/linear_few_rows.h
-class Matmul;        // linear/matmul.h
+struct ProductDestination;  // linear/linear_few_rows.h
+class Matmul;               // linear/matmul.h
 
 /// What choose() uploads, behind it its results, and when they are there (sampling/sample.cu).
 struct ChoiceMemory {
@@ -144,10 +144,10 @@ class CudaBackend final : public Backend {
   /// The product with int4 weights, or codes of floats, as they are. False, with nothing done to
   /// the result, with others and where no kernel has it so. Normalizes the input, or leaves it as
   /// it is.
-  bool multiply_packed(Input& input, const Weight& weight, const Destination& to,
+  bool multiply_packed(Input& input, const Weight& weight, const ProductDestination& to,
                        bool gated);  // linear.cu
   /// The same of codes of floats, by kernels of one operation that take it.
-  void multiply_codes(Input& input, const Weight& weight, const Destination& to,
+  void multiply_codes(Input& input, const Weight& weight, const ProductDestination& to,
                       bool gated);  // linear.cu
   /// The weight as other products take it, until the next call: of i8 where it is int4, of bf16
   /// where it is of integers and its inputs keep 16 bits, else itself.
@@ -158,21 +158,21 @@ class CudaBackend final : public Backend {
 
   /// The product by the method that linear.cu chooses. False, with nothing done to the result,
   /// where that has no kernel that finishes so. Normalizes the input, or leaves it as it is.
-  bool multiply_fused(Input& input, const Weight& weight, const Destination& to, bool gated,
+  bool multiply_fused(Input& input, const Weight& weight, const ProductDestination& to, bool gated,
                       const Queue& queue);  // linear.cu
   /// The same of more than a few rows of the weight's type, for any number of outputs.
-  bool multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
+  bool multiply_many_rows(const Matrix& x, const Weight& weight, const ProductDestination& to,
                           const Queue& queue);  // linear.cu
 
   struct Ranks;  // ranks/joined_ranks.h
   /// Where a share [rows, cols] of a sum over ranks may be put in the place of `to`, so that these
   /// find its terms there once the sum is next; nothing of other results, and where they cannot.
-  std::optional<Destination> place_of_share(const Destination& to, int64_t rows,
-                                            int64_t cols);  // sum_over_ranks.cu
+  std::optional<ProductDestination> place_of_share(const ProductDestination& to, int64_t rows,
+                                                   int64_t cols);  // sum_over_ranks.cu
   /// Has multiply(destination) put it there. False, with nothing done to the result, where there is
   /// no such place, or it has no kernel for that.
   template <typename Multiply>
-  bool send_share(const Destination& to, int64_t rows, int64_t cols,
+  bool send_share(const ProductDestination& to, int64_t rows, int64_t cols,
                   const Multiply& multiply);  // linear.cu
   static void forget_ranks(Ranks* ranks);
   /// See sum_over_ranks(), with terms of a type of their own, by no step's kernel.

@@ -14,7 +14,7 @@ constexpr int kScaledEach = 8;  // elements of a thread
 __device__ float factor_at(const Matrix& factors, Activation activation, int64_t row, int c,
                            int each) {
   const int64_t first = factors.rows == 1 ? 0 : row * factors.stride;
-  return activate(activation, load_element(factors.data, factors.dtype, first + c / each));
+  return activate_any(activation, load_element(factors.data, factors.dtype, first + c / each));
 }
 
 // Any types, strides and widths.
@@ -45,7 +45,12 @@ __global__ void scale_eights_kernel(Matrix factors, Activation activation, Matri
   float by[kScaledEach];
   load_floats(at, values);
   load_floats(static_cast<const T*>(factors.data) + row * factors.stride + c, by);
-  activate(activation, by);
+  if (activation == Activation::softplus) {
+#pragma unroll
+    for (float& factor : by) factor = softplus(factor);
+  } else {
+    activate(activation, by);
+  }
 #pragma unroll
   for (int i = 0; i < kScaledEach; ++i) values[i] *= by[i];
   store_floats(values, at);

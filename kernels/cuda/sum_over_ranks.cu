@@ -31,12 +31,12 @@ void CudaBackend::join(RankLink& link, DType sums) {
   step_kernel_.join(ranks_->peers.get());
 }
 
-std::optional<Destination> CudaBackend::place_of_share(const Destination& to, int64_t rows,
-                                                       int64_t cols) {
+std::optional<ProductDestination> CudaBackend::place_of_share(const ProductDestination& to,
+                                                              int64_t rows, int64_t cols) {
   if (!to.is_share || !ranks_ || !ranks_->peers) return std::nullopt;
   const std::optional<TermPlaces> places = ranks_->peers->next_places(rows, cols);
   if (!places) return std::nullopt;
-  Destination sent = to;
+  ProductDestination sent = to;
   sent.out = places->own;
   sent.far = places->far;
   sent.dtype = places->dtype;

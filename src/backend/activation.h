@@ -14,7 +14,7 @@ enum class Activation {
   relu_squared,  ///< max(x, 0)², arXiv:2109.08668
   tanh,
   sigmoid,   ///< 1 / (1 + exp(-x))
-  softplus,  ///< log(1 + exp(x))
+  softplus,  ///< log(1 + exp(x)), of factors, and by itself: no product's or convolution's
   // Of gates alone, see is_of_gates().
   swiglu_clamped,  ///< g / (1 + exp(-1.702 g)) with g = min(gate, limit), times 1 + u (gpt-oss)
   silu_clamped,    ///< min(gate / (1 + exp(-gate)), limit), times u (Step 3.5)
@@ -24,6 +24,11 @@ enum class Activation {
 /// within -limit to limit.
 constexpr bool is_of_gates(Activation activation) {
   return activation == Activation::swiglu_clamped || activation == Activation::silu_clamped;
+}
+
+/// Whether products and convolutions have it.
+constexpr bool is_of_products(Activation activation) {
+  return activation != Activation::softplus && !is_of_gates(activation);
 }
 
 /// Of gpt-oss.

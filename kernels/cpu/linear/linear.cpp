@@ -6,7 +6,7 @@ CpuBackend::Product CpuBackend::linear_product(const Matrix& x, const Weight& we
                                                const Epilogue& epilogue, const Matrix& out) const {
   require_f32(x, x.rows, weight.cols, "linear: x must be [rows, in] f32");
   require_f32(out, x.rows, weight.rows, "linear: out must be [rows, out] f32");
-  require(!is_of_gates(epilogue.activation), "linear: the activation is of gates");
+  require(is_of_products(epilogue.activation), "linear: the activation is no product's");
   require(epilogue.activation == Activation::none || epilogue.output != OutputMode::add,
           "linear: what is activated must be stored");
   Product product;

@@ -121,9 +121,8 @@ __device__ void take_experts(const float (&logits)[kEach], int n, const Router& 
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       if (expert_at(i) >= n) continue;
-      float score = logits[i];
-      if (is_softmax) score = expf(score - total);
-      if (router.score == Router::Score::sigmoid) score = 1.0F / (1.0F + expf(-score));
+      float score = is_softmax ? expf(logits[i] - total) : 1.0F / (1.0F + expf(-logits[i]));
+      if (router.score == Router::Score::logit) score = logits[i];
       if (router.correction != nullptr) score += (router.correction + lane)[i * kWarp];
       choice[i] = ordered(score);
       if (has_groups) values[expert_at(i)] = score;

@@ -107,7 +107,7 @@ __device__ void store(const float (&values)[kVector], void* to, DType dtype, int
 // that begin at multiples of as many.
 template <int kVector>
 __global__ void combine_kernel(const float* results, int64_t cols, const int32_t* place_of,
-                               const float* weights, Matrix x, int used, Destination to) {
+                               const float* weights, Matrix x, int used, ProductDestination to) {
   begin_kernel();
   const int64_t token = blockIdx.x;
   const int64_t c = (static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * kVector;
@@ -220,7 +220,7 @@ void multiply(GroupedProduct product, const Matrix& x, const Work& work, Parts& 
 
 template <int kVector>
 void add_up(const Matrix& results, const Routing& routing, const float* weights, const Matrix& x,
-            int used, const Destination& to, const Queue& queue) {
+            int used, const ProductDestination& to, const Queue& queue) {
   const dim3 grid(static_cast<unsigned>(x.rows), ceil_div(results.cols, kThreads * kVector));
   queue.launch("adding up experts", combine_kernel<kVector>, {grid, kThreads},
                static_cast<const float*>(results.data), results.cols, routing.place_of, weights, x,
@@ -276,11 +276,9 @@ void CudaBackend::experts(Input& input, const Matrix& scores, const Router& rout
   };
   const bool takes_few = has_few_rows_kernel(experts.up) && has_few_rows_kernel(experts.down);
   const int32_t most_rows = has_codes ? kMostRowsBesideCodes : kMaxTileRows;
-  Destination to{.out = out.data,
-                 .dtype = out.dtype,
-                 .stride = out.stride,
-                 .add = adds,
-                 .is_share = output == OutputMode::share};
+  ProductDestination to =
+      Destination{.out = out.data, .dtype = out.dtype, .stride = out.stride, .add = adds};
+  to.is_share = output == OutputMode::share;
   if (const auto places = place_of_share(to, x.rows, hidden)) {
     to = *places;
     ranks_->peers->are_sent();

@@ -19,7 +19,7 @@ __device__ inline float silu(float x) {
 /// log(1 + e^x), of which beyond 20 nothing but x is left in float32.
 __device__ inline float softplus(float x) { return x > 20 ? x : log1pf(expf(x)); }
 
-/// Of what is of gates alone, x itself.
+/// Of products' activations; of others x itself: their code is not in all kernels of products.
 __device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::silu:
@@ -36,9 +36,8 @@ __device__ inline float activate(Activation activation, float x) {
       return tanhf(x);
     case Activation::sigmoid:
       return 1.0F / (1.0F + expf(-x));
-    case Activation::softplus:
-      return softplus(x);
     case Activation::none:
+    case Activation::softplus:
     case Activation::swiglu_clamped:
     case Activation::silu_clamped:
       break;
@@ -68,13 +67,17 @@ __device__ inline void activate(Activation activation, float (&x)[kCount]) {
       return all(std::integral_constant<Activation, Activation::tanh>{});
     case Activation::sigmoid:
       return all(std::integral_constant<Activation, Activation::sigmoid>{});
-    case Activation::softplus:
-      return all(std::integral_constant<Activation, Activation::softplus>{});
     case Activation::none:
+    case Activation::softplus:
     case Activation::swiglu_clamped:
     case Activation::silu_clamped:
       return;
   }
+}
+
+/// Of all that are of one element.
+__device__ inline float activate_any(Activation activation, float x) {
+  return activation == Activation::softplus ? softplus(x) : activate(activation, x);
 }
 
 /// What a gate and an up projection's value become. limit: of what is of gates alone.

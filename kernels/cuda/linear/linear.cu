@@ -46,7 +46,7 @@ constexpr int64_t kMaxFewRowsOnHopper = 1;
 // ours take 46, of 14,336 inputs and 4,096 outputs 79 where ours take 88.
 constexpr int64_t kManyRows = 1024;
 
-bool is_ours(const Matrix& x, const Destination& to) {
+bool is_ours(const Matrix& x, const ProductDestination& to) {
   return x.rows >= kManyRows || to.bias != nullptr || to.activation != Activation::none;
 }
 
@@ -73,16 +73,16 @@ Method choose_method(const Matrix& x, const Weight& weight) {
 }  // namespace
 
 template <typename Multiply>
-bool CudaBackend::send_share(const Destination& to, int64_t rows, int64_t cols,
+bool CudaBackend::send_share(const ProductDestination& to, int64_t rows, int64_t cols,
                              const Multiply& multiply) {
-  const std::optional<Destination> sent = place_of_share(to, rows, cols);
+  const std::optional<ProductDestination> sent = place_of_share(to, rows, cols);
   if (!sent || !multiply(*sent)) return false;
   ranks_->peers->are_sent();
   return true;
 }
 
-bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, const Destination& to,
-                                     const Queue& queue) {
+bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight,
+                                     const ProductDestination& to, const Queue& queue) {
   const int64_t even = weight.rows / kEvenOutputs * kEvenOutputs;
   if (even < weight.rows && few_rows_fit(x, weight)) {
     if (even > 0 && !multiply_many_rows(x, weight.row_range(0, even), to, queue)) return false;
@@ -91,7 +91,7 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
                      queue);
     return true;
   }
-  const auto multiply = [&](const Destination& out) {
+  const auto multiply = [&](const ProductDestination& out) {
     return finished_product_sm90a(x, weight, out, queue);
   };
   if (is_hopper_ && send_share(to, x.rows, weight.rows, multiply)) return true;
@@ -99,7 +99,7 @@ bool CudaBackend::multiply_many_rows(const Matrix& x, const Weight& weight, cons
   return float_product(*matmul_, scratch_, x, weight, to, queue);
 }
 
-bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Destination& to,
+bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const ProductDestination& to,
                                  bool gated, const Queue& queue) {
   const Matrix& multiplied = input.is_ready() ? input.x : input.normed;
   const Method method = choose_method(multiplied, weight);
@@ -108,7 +108,7 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   // A norm before eight bits is left to quantize_rows().
   const bool quantizes = weight.format == WeightFormat::int8 && method != Method::any;
   if (!quantizes || !can_quantize(input, weight.rotated)) normalize(*this, input);
-  const auto multiply = [&](const Destination& out) {
+  const auto multiply = [&](const ProductDestination& out) {
     return int8_product_sm90a(scratch_, input, weight, out, gated, queue);
   };
   if (has_tiles && (send_share(to, multiplied.rows, weight.rows, multiply) || multiply(to))) {
@@ -130,7 +130,7 @@ bool CudaBackend::multiply_fused(Input& input, const Weight& weight, const Desti
   return false;
 }
 
-bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Destination& to,
+bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const ProductDestination& to,
                                   bool gated) {
   const bool coded = is_coded(weight.format);
   if (!coded && (weight.format != WeightFormat::int4 || !weight.quantizes_inputs())) return false;
@@ -148,18 +148,18 @@ bool CudaBackend::multiply_packed(Input& input, const Weight& weight, const Dest
   if (!is_hopper_ || !int8_fits(multiplied, weight)) return false;
   if (!can_quantize(input, weight.rotated)) normalize(*this, input);
   const Queue queue = this->queue();
-  const auto multiply = [&](const Destination& out) {
+  const auto multiply = [&](const ProductDestination& out) {
     return int8_product_sm90a(scratch_, input, weight, out, gated, queue);
   };
   return send_share(to, multiplied.rows, weight.rows, multiply) || multiply(to);
 }
 
-void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Destination& to,
+void CudaBackend::multiply_codes(Input& input, const Weight& weight, const ProductDestination& to,
                                  bool gated) {
   if (rounds_to_e4m3(weight)) {
     if (!can_quantize(input, weight.rotated)) normalize(*this, input);
     const Queue queue = this->queue();
-    const auto multiply = [&](const Destination& out) {
+    const auto multiply = [&](const ProductDestination& out) {
       e4m3_product_sm90a(scratch_, input, weight, out, gated, queue);
       return true;
     };
@@ -171,7 +171,7 @@ void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Desti
   if (x.rows <= kFewCodedRows && few_codes_fit(weight)) {
     return few_coded_product(product_of(x, 0, x.rows, weight, to, gated), weight, gated, {}, queue);
   }
-  const auto multiply = [&](const Destination& out) {
+  const auto multiply = [&](const ProductDestination& out) {
     coded_product_sm90a(x, weight, out, gated, queue);
     return true;
   };
@@ -181,14 +181,14 @@ void CudaBackend::multiply_codes(Input& input, const Weight& weight, const Desti
 void CudaBackend::linear(Input& input, const Weight& given, const Epilogue& epilogue,
                          const Matrix& out) {
   if (input.x.rows == 0) return;
-  Destination to{.out = out.data,
-                 .dtype = out.dtype,
-                 .stride = out.stride,
-                 .scales = given.row_scales(),
-                 .bias = epilogue.bias,
-                 .add = epilogue.output == OutputMode::add,
-                 .is_share = epilogue.output == OutputMode::share,
-                 .activation = epilogue.activation};
+  ProductDestination to = Destination{.out = out.data,
+                                      .dtype = out.dtype,
+                                      .stride = out.stride,
+                                      .scales = given.row_scales(),
+                                      .bias = epilogue.bias,
+                                      .add = epilogue.output == OutputMode::add,
+                                      .activation = epilogue.activation};
+  to.is_share = epilogue.output == OutputMode::share;
   if (multiply_packed(input, given, to, false)) return;
   const Weight weight = widened(given, input.is_ready() ? input.x.dtype : input.normed.dtype);
   to.scales = weight.row_scales();

@@ -22,7 +22,7 @@ void launch_finished(const Product& product, DType type, const Queue& queue) {
   }
 }
 
-bool has_kernel(const Destination& to, DType type) {
+bool has_kernel(const ProductDestination& to, DType type) {
   switch (to.activation) {
     case Activation::none:
       return to.dtype == DType::f32 || (to.dtype == type && !to.add);
@@ -44,7 +44,7 @@ bool has_kernel(const Destination& to, DType type) {
 
 }  // namespace
 
-bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+bool gated_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
                          const Queue& queue) {
   const bool finishes = to.activation == Activation::silu && to.dtype == x.dtype;
   if (!are_16_bit(x, weight) || !finishes || weight.rows % 16 != 0 || !boxes_fit(x, weight, to)) {
@@ -59,7 +59,7 @@ bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destinatio
   return true;
 }
 
-bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+bool finished_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
                             const Queue& queue) {
   // Copies of boxes write whole pieces of 16 bytes.
   const bool whole = weight.rows * dtype_size(to.dtype) % 16 == 0;

@@ -5,7 +5,8 @@
 
 namespace faststream {
 
-bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated) {
+bool coded_product_fits(const Matrix& x, const Weight& weight, const ProductDestination& to,
+                        bool gated) {
   constexpr int64_t kEights = 8;  // that gates and copies of results come in
   const int64_t outputs = gated ? weight.rows / 2 : weight.rows;
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
@@ -14,14 +15,14 @@ bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination
          (weight.format != WeightFormat::fp8 || rounds_to_e4m3(weight)) && boxes_fit(x, weight, to);
 }
 
-void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
-                         const Queue& queue) {
+void coded_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
+                         bool gated, const Queue& queue) {
   launch_finished<Coded>(product_of(x, 0, x.rows, weight, to, gated), x.dtype, gated, queue,
                          CodedLayout(weight.format));
 }
 
 void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                        const Destination& to, bool gated, const Queue& queue) {
+                        const ProductDestination& to, bool gated, const Queue& queue) {
   in_pieces_of_eight_bits(scratch, input, weight.rotated, DType::u8, queue,
                           [&](const Matrix& codes, const float* row_scales, int64_t first) {
                             Product product =

@@ -67,7 +67,7 @@ Grid elements_grid(int64_t rows, int64_t cols) {
 }  // namespace
 
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                   const Destination& to, const Queue& queue) {
+                   const ProductDestination& to, const Queue& queue) {
   MatmulShape shape;
   shape.m = weight.rows;
   shape.n = x.rows;
@@ -111,7 +111,7 @@ ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width) {
 }
 
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                  const Destination& to, bool gated, const Queue& queue) {
+                  const ProductDestination& to, bool gated, const Queue& queue) {
   const Matrix& x = input.x;
   const int64_t width = weight.rows;
   const int64_t outputs = gated ? width / 2 : width;

@@ -269,8 +269,8 @@ ScratchPiece few_rows_piece(int64_t rows, int64_t inputs) {
   return piece_of(rows, static_cast<size_t>(inputs) * 2 + sizeof(float), kMaxFewRows);
 }
 
-void few_rows_product(const Input& input, const Weight& weight, const Destination& to, bool gated,
-                      DeviceBuffer& scratch, const Queue& queue) {
+void few_rows_product(const Input& input, const Weight& weight, const ProductDestination& to,
+                      bool gated, DeviceBuffer& scratch, const Queue& queue) {
   const Matrix& x = input.x;
   if (weight.format != WeightFormat::int8) {
     in_order_product(product_of(x, 0, x.rows, weight, to, gated), weight.stored_as(), gated, queue);
@@ -293,7 +293,7 @@ void few_rows_product(const Input& input, const Weight& weight, const Destinatio
   }
 }
 
-void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
+void any_rows_product(const Matrix& x, const Weight& weight, const ProductDestination& to,
                       const Queue& queue) {
   const Product product = product_of(x, 0, x.rows, weight, to, false);
   const bool aligned = rows_begin_at_16(x.data, x.stride, x.dtype) &&

@@ -18,25 +18,33 @@ namespace faststream {
 /// bias[column]). Null scales are ones, null biases zeros.
 struct Destination {
   void* out = nullptr;
-  void* far = nullptr;  ///< where it goes besides, on another GPU; null: nowhere
   DType dtype = DType::f32;
   float gate_limit = kUsualGateLimit;  ///< see Gate
   int64_t stride = 0;
   const float* scales = nullptr;  ///< one for each row of the weight, as biases
   const float* bias = nullptr;
   bool add = false;
-  bool is_share = false;  ///< see OutputMode
   Activation activation = Activation::none;
+};
+static_assert(sizeof(Destination) == 48, "it is in instructions, which have no room");
+
+/// The same of kernels of one operation, which may put what they make in two places.
+struct ProductDestination : Destination {
+  void* far = nullptr;    ///< where it goes besides, on another GPU; null: nowhere
+  bool is_share = false;  ///< see OutputMode
+
+  ProductDestination() = default;
+  ProductDestination(const Destination& to) : Destination(to) {}
 
   /// The destination of the rows from `first` on.
-  [[nodiscard]] Destination from_row(int64_t first) const {
-    Destination rows = *this;
+  [[nodiscard]] ProductDestination from_row(int64_t first) const {
+    ProductDestination rows = *this;
     rows.move(first * stride);
     return rows;
   }
   /// The destination of the columns from `first` on.
-  [[nodiscard]] Destination from_column(int64_t first) const {
-    Destination columns = *this;
+  [[nodiscard]] ProductDestination from_column(int64_t first) const {
+    ProductDestination columns = *this;
     columns.move(first);
     if (scales != nullptr) columns.scales += first;
     if (bias != nullptr) columns.bias += first;
@@ -50,7 +58,6 @@ struct Destination {
     if (far != nullptr) far = static_cast<std::byte*>(far) + bytes;
   }
 };
-static_assert(sizeof(Destination) == 56, "it is in instructions, which have no room");
 
 /// What a kernel for few rows multiplies: x [rows, inputs] · weightᵀ.
 struct Product {
@@ -61,12 +68,12 @@ struct Product {
   const void* weight = nullptr;
   int64_t outputs = 0;  ///< of the result: half the weight's rows when gated
   int64_t inputs = 0;
-  Destination to;
+  ProductDestination to;
 };
 
 /// Rows [first, first + count) of x, as many as there are, times weight. `to` is of x's first row.
 inline Product product_of(const Matrix& x, int64_t first, int64_t count, const Weight& weight,
-                          const Destination& to, bool gated) {
+                          const ProductDestination& to, bool gated) {
   const Matrix rows = x.row_range(first, std::min(count, x.rows - first));
   return {.x = rows.data,
           .x_stride = rows.stride,
@@ -99,8 +106,8 @@ ScratchPiece few_rows_piece(int64_t rows, int64_t inputs);
 /// int8_product() does it, into `scratch`, and taken kMaxFewRows rows in a pass over the weights;
 /// beside others it has at most kMaxFewRows rows. The input: can_quantize() beside i8 weights, else
 /// ready.
-void few_rows_product(const Input& input, const Weight& weight, const Destination& to, bool gated,
-                      DeviceBuffer& scratch, const Queue& queue);
+void few_rows_product(const Input& input, const Weight& weight, const ProductDestination& to,
+                      bool gated, DeviceBuffer& scratch, const Queue& queue);
 
 /// Before the first few_rows_product() on the current device.
 void prepare_in_order_products();
@@ -137,7 +144,7 @@ void float_tiles_product(const Product& product, DType type, const Queue& queue)
 /// The same (ungated) for any number of rows, any types and any alignment: float arithmetic, one
 /// pass over the weights for each eight rows, or more where many rows meet f32 weights. An output's
 /// sum has one order for all numbers of rows.
-void any_rows_product(const Matrix& x, const Weight& weight, const Destination& to,
+void any_rows_product(const Matrix& x, const Weight& weight, const ProductDestination& to,
                       const Queue& queue);
 
 }  // namespace faststream

@@ -6,7 +6,7 @@
 namespace faststream {
 
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                        const Destination& to, bool gated, const Queue& queue) {
+                        const ProductDestination& to, bool gated, const Queue& queue) {
   const Matrix& x = input.x;
   const bool has_kernel = to.dtype == DType::bf16 ? !to.add : to.dtype == DType::f32 && !gated;
   const ScratchPiece piece = eight_bits_piece(x.rows, x.cols);

@@ -10,7 +10,7 @@ namespace faststream {
 /// x [rows, in] · weightᵀ for x and weight of the same floating type, without scales. Temporaries
 /// are taken from `scratch`. Returns false, with nothing done to the result, when cuBLASLt cannot.
 bool float_product(Matmul& matmul, DeviceBuffer& scratch, const Matrix& x, const Weight& weight,
-                   const Destination& to, const Queue& queue);
+                   const ProductDestination& to, const Queue& queue);
 
 /// What float_product() does at a time when there is a bias or an activation; without, it takes no
 /// scratch.
@@ -25,7 +25,7 @@ bool int8_fits(const Matrix& x, const Weight& weight);
 /// taken from `scratch`. The input: can_quantize(). Returns false, with nothing done to the result,
 /// when cuBLASLt cannot.
 bool int8_product(Matmul& matmul, DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                  const Destination& to, bool gated, const Queue& queue);
+                  const ProductDestination& to, bool gated, const Queue& queue);
 
 /// What int8_product() does at a time, for weights [width, inputs].
 ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
@@ -35,33 +35,34 @@ ScratchPiece int8_piece(int64_t rows, int64_t inputs, int64_t width);
 /// is more to do with sums than biases, gates of SiLU (of int4 also of GELU and clamped ones) and
 /// additions to f32.
 bool int8_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                        const Destination& to, bool gated, const Queue& queue);
+                        const ProductDestination& to, bool gated, const Queue& queue);
 
 /// Whether coded_product_sm90a() can run: bf16 x, rows of x and of the result at multiples of 16
 /// bytes, gates of SiLU, GELU or clamped ones, and no activations.
-bool coded_product_fits(const Matrix& x, const Weight& weight, const Destination& to, bool gated);
+bool coded_product_fits(const Matrix& x, const Weight& weight, const ProductDestination& to,
+                        bool gated);
 
 /// x [rows, in] · weightᵀ for codes of floats, on Hopper, as of a bf16 matrix of these floats. If
 /// `gated`, as in few_rows_product.
-void coded_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to, bool gated,
-                         const Queue& queue);
+void coded_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
+                         bool gated, const Queue& queue);
 
 /// The same of weights of which rounds_to_e4m3() is true, with each row of x rounded to E4M3
 /// (symmetric, scale max|x| / 448). Temporaries are taken from `scratch`. The input:
 /// can_quantize().
 void e4m3_product_sm90a(DeviceBuffer& scratch, const Input& input, const Weight& weight,
-                        const Destination& to, bool gated, const Queue& queue);
+                        const ProductDestination& to, bool gated, const Queue& queue);
 
 /// x [rows, in] · gate_upᵀ and its gate at once, on Hopper, for 16-bit x and weights of its type.
 /// Returns false, with nothing done, for others, for rows of x or of the result that do not begin
 /// at multiples of 16 bytes, and gates other than SiLU's.
-bool gated_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+bool gated_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
                          const Queue& queue);
 
 /// x [rows, in] · weightᵀ with its bias and activation, on Hopper, for 16-bit x and weights of its
 /// type. Returns false, with nothing done, for others, for rows of x, the weight or the result that
 /// do not begin at multiples of 16 bytes, and for activations that it has no kernel for.
-bool finished_product_sm90a(const Matrix& x, const Weight& weight, const Destination& to,
+bool finished_product_sm90a(const Matrix& x, const Weight& weight, const ProductDestination& to,
                             const Queue& queue);
 
 /// The format that weights are multiplied in, but for those of experts: their own, or what they are

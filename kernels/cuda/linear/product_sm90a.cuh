@@ -251,7 +251,7 @@ void launch(Arguments a, DType type, const Queue& queue) {
     a.stage_bytes = kWeightsBytes + tiling.rows * kBlockRowBytes;
     a.n_stages = std::min(kMaxStages, kStagesBytes / a.stage_bytes);
   }
-  const Destination& to = product.to;
+  const ProductDestination& to = product.to;
   const auto boxes_of = [&](int rows) {
     return describe({product.x, type, product.rows, product.inputs, product.x_stride, rows});
   };

@@ -258,7 +258,7 @@ class Normalizer {
 
   // Once for all who need it.
   static __device__ __noinline__ float activated(Activation activation, float value) {
-    return activate(activation, value);
+    return activate_any(activation, value);
   }
 
   __device__ void store_eight(const NormInstruction& n, int64_t index, const float (&v)[8]) const {

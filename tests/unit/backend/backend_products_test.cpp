@@ -554,7 +554,6 @@ Activated activated(Activation activation, double x, double error) {
     case Activation::sigmoid:
       return {1 / (1 + std::exp(-x)), 1};
     case Activation::softplus:
-      return {x > 30 ? x : std::log1p(std::exp(x)), 1};
     case Activation::swiglu_clamped:
     case Activation::silu_clamped:
       break;
@@ -563,9 +562,8 @@ Activated activated(Activation activation, double x, double error) {
 }
 
 constexpr Activation kActivations[] = {
-    Activation::none,      Activation::silu,    Activation::gelu,
-    Activation::gelu_tanh, Activation::relu,    Activation::relu_squared,
-    Activation::tanh,      Activation::sigmoid, Activation::softplus};
+    Activation::none, Activation::silu,         Activation::gelu, Activation::gelu_tanh,
+    Activation::relu, Activation::relu_squared, Activation::tanh, Activation::sigmoid};
 
 // The same of a gate, and what it multiplies in the place of `up`.
 std::pair<Activated, double> gated(const Gate& as, double gate, double error, double up) {
