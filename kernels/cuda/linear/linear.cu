@@ -3,7 +3,7 @@
 //   step       one row on Hopper, 16-bit x
 //                  all products of a step in one kernel
 //   few_rows   at most 16 rows, 16-bit x, weights of its type or i8
-//                  tensor cores, weights read once; on Hopper more than 1 beside i8 as int8
+//                  tensor cores, weights read once; on Hopper more than 3 beside i8 as int8
 //   int8       more rows, i8, sides multiples of 16
 //                  int8 x int8; on Hopper our own kernel, else cuBLASLt
 //   few_rows   other i8, and up to 64 rows of few outputs, which would keep few blocks of other
@@ -36,10 +36,9 @@ namespace {
 
 constexpr int64_t kMaxFloatRows = 8;  // one pass of any_rows_product
 
-// Several rows beside i8 weights take less time by the kernel of many: a step of 4 sequences of
-// Llama 3 8B, which the step's kernel does not take, 3.05 ms by that of few, of 5 2.81 by that of
-// many (H200).
-constexpr int64_t kMaxFewRowsOnHopper = 1;
+// More than a few rows beside i8 weights take less time by the kernel of many: a step of 4
+// sequences of Llama 3 8B, which the step's kernel does not take, 2.87 ms instead of 3.06 (H200).
+constexpr int64_t kMaxFewRowsOnHopper = 3;
 
 // From so many rows on products of ours take as long as cuBLASLt's by themselves, but begin while
 // the kernel before ends. Of 512 rows, 4,096 inputs and 6,144 outputs cuBLASLt's take 35 us where
