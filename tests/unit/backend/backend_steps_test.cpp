@@ -288,8 +288,10 @@ TEST_P(BackendSteps, FactorsOfPartsOfARowHaveTheBitsOfThoseAlone) {
   for (const auto& backend : backends_) {
     for (const WeightFormat format : formats(*backend)) {
       const DType act = backend->activation_dtype(format);
-      for (const auto& [parts, each] :
+      for (const auto& shape :
            {std::pair<int64_t, int64_t>{2, 8}, {3, 64}, {6, 128}, {20, 264}, {4, 1032}}) {
+        const int64_t parts = shape.first;
+        const int64_t each = shape.second;
         const int64_t n = parts * each;
         const int64_t n_gates = (parts + 3) / 4 * 4;
         const DeviceWeight widening(*backend, random_weight(random_, format, n, kHidden));
