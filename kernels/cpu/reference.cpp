@@ -841,9 +841,10 @@ class ReferenceBackend final : public HostBackend {
       if (transform.query_scaling != 0) {
         const int32_t ahead = batch.positions[t] + transform.query_scaling_ahead;
         const int32_t from = transform.query_scaling_from;
+        const int32_t lengths = ahead / from;
         factor = transform.query_power
                      ? std::pow(1 + static_cast<double>(ahead) / from, transform.query_scaling)
-                     : 1 + transform.query_scaling * std::log(1.0 + ahead / from);
+                     : 1 + transform.query_scaling * std::log(1.0 + lengths);
       }
       for (int64_t first = 0; first < queries.cols; first += dim) {
         std::vector<double> head = transformed(queries, t, first, dim, transform,

@@ -25,8 +25,8 @@ float query_factor(const HeadTransform& transform, int64_t position) {
         static_cast<float>(ahead) / static_cast<float>(transform.query_scaling_from);
     return std::pow(1 + lengths, transform.query_scaling);
   }
-  const auto lengths = static_cast<float>(ahead / transform.query_scaling_from);
-  return 1 + transform.query_scaling * std::log(1 + lengths);
+  const int64_t lengths = ahead / transform.query_scaling_from;
+  return 1 + transform.query_scaling * std::log(1 + static_cast<float>(lengths));
 }
 
 }  // namespace
