@@ -205,6 +205,8 @@ TEST(ModelConfig, RefusesContradictions) {
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.each.cutoff = 1; }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared.gate_limit = -1; }));
   EXPECT_TRUE(experts([](ExpertsConfig& e) { e.router.soft_cap = -1; }));
+  EXPECT_TRUE(experts([](ExpertsConfig& e) { e.shared.activation = Activation::softplus; }))
+      << "it is of factors alone";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.head_gate = true; })) << "there are no gates";
   EXPECT_TRUE(attention([](AttentionConfig& a) { a.gate = Activation::silu_clamped; }));
   EXPECT_TRUE(experts(
@@ -491,6 +493,8 @@ TEST(ModelConfig, RefusesConvolutionsOfTokensThatCannotBe) {
   says("something is said", [](ModelConfig&, TokenConvolutionConfig& c) { c.taps = 0; });
   says("swiglu_clamped",
        [](ModelConfig&, TokenConvolutionConfig& c) { c.activation = Activation::swiglu_clamped; });
+  says("softplus",
+       [](ModelConfig&, TokenConvolutionConfig& c) { c.activation = Activation::softplus; });
   says("norm's eps", [](ModelConfig&, TokenConvolutionConfig& c) { c.norm.eps = -1; });
   says("no encoder's layer", [](ModelConfig& c, TokenConvolutionConfig&) {
     const TokenConvolutionConfig convolution = c.layer_kinds[0].token_convolution;
