@@ -24,7 +24,7 @@ void CpuBackend::embed(const BatchView& batch, const Embedding& embedding, const
         };
         for (int64_t t = first; t < last; ++t) {
           float* to = static_cast<float*>(out.data) + t * out.stride;
-          const int32_t token = batch.tokens[t];
+          const int32_t token = token_of(batch, t);
           require(token >= 0 && token < table.rows, "embed: a token id is outside the vocabulary");
           widen_row(table, token, to);
           if (embedding.multiplier != 1) {

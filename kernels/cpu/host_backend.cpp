@@ -178,6 +178,7 @@ BatchView HostBackend::upload(const Batch& batch) {
           "upload: states must have an entry for each sequence, or none");
   BatchView view = measure(batch);
   view.tokens = batch.tokens.data();
+  view.chosen = chosen_.data();
   view.positions = batch.positions.data();
   view.sequence_of = batch.sequence_of.data();
   view.query_start = batch.query_start.data();
@@ -204,6 +205,8 @@ std::unique_ptr<Choices> HostBackend::choose(const Matrix& logits,
 }
 
 std::unique_ptr<Choices> HostBackend::made_choices(std::vector<SampledToken>&& sampled) {
+  chosen_.clear();
+  for (const SampledToken& each : sampled) chosen_.push_back(each.token);
   return std::make_unique<MadeChoices>(std::move(sampled));
 }
 

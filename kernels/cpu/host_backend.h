@@ -20,6 +20,7 @@ class HostBackend : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return true; }
   [[nodiscard]] bool runs_beside_host() const override { return false; }
+  [[nodiscard]] bool keeps_choices() const override { return true; }
   Buffer allocate(size_t bytes) override;
   /// Returns source.bytes, read into memory so that the first token does not wait for the disk; a
   /// copy of slices.
@@ -48,13 +49,14 @@ class HostBackend : public Backend {
   virtual void sum_squares(const Matrix& x, const Matrix& sums) = 0;
   virtual void norm_by_squares(const Matrix& x, const Norm& norm, const Matrix& sums,
                                int64_t n) = 0;
-  static std::unique_ptr<Choices> made_choices(std::vector<SampledToken>&& sampled);
+  std::unique_ptr<Choices> made_choices(std::vector<SampledToken>&& sampled);
 
  private:
   const std::byte* copy_slices(const WeightSource& source,
                                const std::function<void(size_t)>& progress);
 
   std::vector<Buffer> weights_;  // copies of slices
+  std::vector<int32_t> chosen_;  // tokens, of each row
   // Once it has joined others; of terms as they were told, and of float32.
   std::optional<RankSums> sums_;
   std::optional<RankSums> float_sums_;

@@ -327,7 +327,7 @@ class ReferenceBackend final : public HostBackend {
               "embed: positions and segments must be [rows, hidden] of a floating type");
     }
     for (int32_t t = 0; t < batch.n_tokens; ++t) {
-      const int64_t token = batch.tokens[t];
+      const int64_t token = token_of(batch, t);
       const int64_t position = int64_t{batch.positions[t]} + embedding.offset;
       require(token >= 0 && token < table.rows, "embed: a token id is outside the vocabulary");
       require(positions.data == nullptr || (position >= 0 && position < positions.rows),

@@ -244,6 +244,7 @@ BatchView CudaBackend::upload(const Batch& batch) {
 
   const auto at = [&](size_t i) { return reinterpret_cast<const int32_t*>(device + offsets[i]); };
   view.tokens = at(0);
+  view.chosen = reinterpret_cast<const int32_t*>(chosen_.at_least(1));
   view.positions = at(1);
   view.sequence_of = at(2);
   view.query_start = at(3);

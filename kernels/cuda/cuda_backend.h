@@ -43,6 +43,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] size_t free_memory() const override;
   [[nodiscard]] bool takes_memory_on_use() const override { return false; }
   [[nodiscard]] bool runs_beside_host() const override { return true; }
+  [[nodiscard]] bool keeps_choices() const override { return true; }
   [[nodiscard]] DType activation_dtype(WeightFormat weight_format) const override;
   [[nodiscard]] DType kv_dtype(WeightFormat weight_format) const override;
   [[nodiscard]] int32_t most_slots() const override { return 512; }
@@ -193,6 +194,7 @@ class CudaBackend final : public Backend {
   std::vector<DeviceMemory> weights_;
   Uploads batches_;
   Batch divided_;             ///< of the batch that was uploaded last, see view_of_queries()
+  DeviceBuffer chosen_;       ///< [rows] tokens that were drawn last
   DeviceBuffer scratch_;      ///< temporaries of a single operation
   DeviceBuffer widened_;      ///< weights
   DeviceBuffer rotated_;      ///< rows, see rows_for()

@@ -10,7 +10,8 @@ template <typename T>
 __global__ void embed_kernel(BatchView batch, Embedding embedding, float* out, int64_t out_stride) {
   begin_kernel();
   const int64_t hidden = embedding.table.cols;
-  const T* from = static_cast<const T*>(embedding.table.data) + batch.tokens[blockIdx.x] * hidden;
+  const T* from =
+      static_cast<const T*>(embedding.table.data) + token_of(batch, blockIdx.x) * hidden;
   const Weight& learned = embedding.positions;
   const int64_t learned_row = (int64_t{batch.positions[blockIdx.x]} + embedding.offset) * hidden;
   const Weight& segments = embedding.segments;

@@ -506,6 +506,8 @@ class Backend {
   [[nodiscard]] virtual bool takes_memory_on_use() const = 0;
   /// Whether operations run while the host goes on, or in their calls.
   [[nodiscard]] virtual bool runs_beside_host() const = 0;
+  /// Whether a batch may have tokens that choose() chose last and nobody has read: chosen_from().
+  [[nodiscard]] virtual bool keeps_choices() const { return false; }
   /// The element type of activations between operations (the residual stream and logits are always
   /// f32), for a model whose matrices are of `weight_format`.
   [[nodiscard]] virtual DType activation_dtype(WeightFormat weight_format) const = 0;

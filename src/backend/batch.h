@@ -21,6 +21,11 @@ constexpr int32_t pages_for(int64_t tokens) {
   return static_cast<int32_t>((tokens + kPageTokens - 1) / kPageTokens);
 }
 
+/// In the place of a token that nobody knows yet: the one that a backend chose last from this row.
+constexpr int32_t chosen_from(int32_t row) { return -1 - row; }
+/// The row of such a token; negative of one that is known.
+constexpr int32_t row_of_choice(int32_t token) { return -1 - token; }
+
 /// Rows of sequences that follow each other and have the same adapter.
 struct AdapterRows {
   int32_t adapter = 0;  ///< counted from 0
@@ -35,7 +40,8 @@ struct AdapterRows {
 /// kv_len[s] - 1; all earlier positions are in its pages already, and its pages have room for
 /// these.
 struct Batch {
-  std::vector<int32_t> tokens;       ///< [n_tokens] token ids, each below the vocabulary's size
+  /// [n_tokens] token ids, each below the vocabulary's size, or what chosen_from() is
+  std::vector<int32_t> tokens;
   std::vector<int32_t> positions;    ///< [n_tokens] position of each token in its sequence
   std::vector<int32_t> sequence_of;  ///< [n_tokens] index of the sequence that owns the row
   std::vector<int32_t>
@@ -98,6 +104,7 @@ Batch divide_one_by_one(const Batch& batch);
 /// launches can be sized without reading back.
 struct BatchView {
   const int32_t* tokens = nullptr;
+  const int32_t* chosen = nullptr;  ///< of each row that tokens were chosen from last
   const int32_t* positions = nullptr;
   const int32_t* sequence_of = nullptr;
   const int32_t* query_start = nullptr;
@@ -130,6 +137,12 @@ struct BatchView {
     const Batch* host = nullptr;  ///< null: no sequence is divided
   } divided;
 };
+
+/// The id of a row's token.
+constexpr int32_t token_of(const BatchView& batch, int64_t row) {
+  const int32_t token = batch.tokens[row];
+  return token >= 0 ? token : batch.chosen[row_of_choice(token)];
+}
 
 /// The length of a token that a Rope's frequencies may depend on.
 constexpr int32_t rope_length(const BatchView& batch, int64_t token) {

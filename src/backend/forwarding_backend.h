@@ -24,6 +24,7 @@ class ForwardingBackend : public Backend {
     return backend_->takes_memory_on_use();
   }
   [[nodiscard]] bool runs_beside_host() const override { return backend_->runs_beside_host(); }
+  [[nodiscard]] bool keeps_choices() const override { return backend_->keeps_choices(); }
   [[nodiscard]] DType activation_dtype(WeightFormat weight_format) const override {
     return backend_->activation_dtype(weight_format);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -143,7 +144,8 @@ class Bench {
     const auto process = [&] {
       Sequence sequence;
       const auto start = Clock::now();
-      (void)step({{&sequence, prompt}});
+      begin_step({{&sequence, prompt}});
+      end_all_steps();
       const double seconds = seconds_since(start);
       runner_.release(sequence);
       check_interrupted();
@@ -227,10 +229,12 @@ class Bench {
     return sequences;
   }
 
-  // So many steps, each of a token of each sequence.
+  // So many steps, each of a token of each sequence: as an engine's, each begins before what the
+  // one before chose is read, where the device has it.
   void generate(std::vector<Sequence>& sequences, int32_t n_steps) {
     std::vector<int32_t> tokens(sequences.size());
     std::vector<NewTokens> inputs;
+    const size_t most_in_flight = runner_.executor().reads_choices() ? 2 : 1;
     for (size_t s = 0; s < sequences.size(); ++s)
       inputs.push_back({&sequences[s], {&tokens[s], 1}});
     for (int32_t n = 0; n < n_steps; ++n) {
@@ -238,20 +242,33 @@ class Bench {
         const int64_t text = options_.alike ? 0 : static_cast<int64_t>(s);
         tokens[s] = bench_token(text, sequences[s].n_cached, runner_.config().vocab);
       }
-      (void)step(inputs);
+      begin_step(inputs);
+      if (in_flight_.size() == most_in_flight) end_oldest_step();
       check_interrupted();
     }
+    end_all_steps();
   }
 
-  std::vector<SampledToken> step(const std::vector<NewTokens>& inputs) {
+  void begin_step(const std::vector<NewTokens>& inputs) {
     runner_.step(inputs);
-    std::vector<SamplingRow> rules;
+    BegunStep& step = in_flight_.emplace_back();
     for (const NewTokens& input : inputs) {
-      rules.push_back(sampling_row({.temperature = 0}, input.sequence->n_cached));
+      step.rules.push_back(sampling_row({.temperature = 0}, input.sequence->n_cached));
     }
-    std::vector<SampledToken> sampled;
-    runner_.sample(rules, sampled);
-    return sampled;
+    step.choices = runner_.choose(step.rules);
+  }
+
+  // Waits for its tokens.
+  void end_oldest_step() {
+    const BegunStep& step = in_flight_.front();
+    step.choices->wait();
+    SampledToken token;
+    for (size_t r = 0; r < step.rules.size(); ++r) step.choices->read(r, token);
+    in_flight_.pop_front();
+  }
+
+  void end_all_steps() {
+    while (!in_flight_.empty()) end_oldest_step();
   }
 
   // profiled(): starts the profile of a step that takes `seconds` otherwise, and makes it.
@@ -296,6 +313,11 @@ class Bench {
   const Report& report_;
   Runner runner_;
   KvType kv_;
+  struct BegunStep {
+    std::vector<SamplingRow> rules;
+    std::unique_ptr<Choices> choices;
+  };
+  std::deque<BegunStep> in_flight_;  // the oldest first
 };
 
 // Where the model is to run.
@@ -346,10 +368,12 @@ void measure_scheduler(const BenchOptions& options, const ModelConfig& config,
         plan = plan_memory(share, wanted, rank_figures.weight_bytes, 1, figures);
         return runner_limits(plan);
       }));
-  SchedulerLimits limits{.slots = plan.slots,
-                         .max_step_tokens = plan.limits.max_tokens,
-                         .first_tokens = backend.first_tokens(),
-                         .chunk = plan.chunk};
+  SchedulerLimits limits{
+      .slots = plan.slots,
+      .max_step_tokens = plan.limits.max_tokens,
+      .first_tokens = backend.first_tokens(),
+      .chunk = plan.chunk,
+      .runs_ahead = backend.runs_beside_host() && runner.executor().reads_choices()};
   limits.run_in_stages(options.stages);
   measure_requests(options, runner, limits, runner.kv_type(), ceilings, report);
 }

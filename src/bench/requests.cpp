@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,6 +53,10 @@ class BenchRequest final : public SequenceGroup {
   [[nodiscard]] std::span<const int32_t> source() const override { return {}; }
   [[nodiscard]] SamplingRow sampling_row(size_t /*i*/) const override {
     return faststream::sampling_row({.temperature = 0}, static_cast<int64_t>(tokens_.size()));
+  }
+  [[nodiscard]] bool ends_with_next() const override { return n_generated() + 1 >= n_answer_; }
+  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead() const override {
+    return sampling_row(0);
   }
   std::span<const int32_t> accept(std::span<SampledToken> /*sampled*/) override {
     static constexpr int32_t kItself = 0;

@@ -60,6 +60,8 @@ class Executor {
   /// made of Model::layer_states()); of stages, the last step whose choices were waited for.
   [[nodiscard]] virtual std::unique_ptr<Executor> make_predictor(size_t predictor,
                                                                  const RunnerLimits& limits) = 0;
+  /// Whether a batch may have tokens that choose() chose last and nobody has read: chosen_from().
+  [[nodiscard]] virtual bool reads_choices() const { return false; }
   // Batches must live, and stay unchanged, until the next one.
 
   /// See Model::read_sources().
@@ -102,6 +104,10 @@ class DeviceExecutor final : public Executor {
   [[nodiscard]] const RunnerLimits& limits() const override { return limits_; }
   [[nodiscard]] KvType kv_type() const override;
   [[nodiscard]] size_t kv_bytes() const override { return kv_bytes_; }
+  // Rows of logits that are not the tokens' name others than were chosen.
+  [[nodiscard]] bool reads_choices() const override {
+    return backend_.keeps_choices() && !vocabulary_;
+  }
 
   [[nodiscard]] std::unique_ptr<Executor> make_predictor(size_t predictor,
                                                          const RunnerLimits& limits) override;

@@ -115,6 +115,13 @@ SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const
   return row;
 }
 
+std::optional<SamplingRow> Generation::sampling_row_ahead() const {
+  if (tokens_ahead() < 1 || matcher_ || has_penalties(rules_->sampling)) return std::nullopt;
+  SamplingRow row = sampling_row();
+  ++row.position;
+  return row;
+}
+
 int64_t Generation::tokens_ahead() const {
   if (rules_->sampling.no_repeat_ngram > 0 || !rules_->never.empty() || rules_->first ||
       rules_->last) {

@@ -41,6 +41,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
+  limits.runs_ahead = model.backend->runs_beside_host() && model.runner->executor().reads_choices();
   limits.run_in_stages(options.stages);
   return limits;
 }
@@ -345,8 +346,10 @@ LocalReplica::Inbox LocalReplica::take_inbox() {
 // Waits until the device has nothing to do.
 void LocalReplica::end_steps() {
   deliver();
-  outcomes_ = scheduler_.end_all_steps();
-  deliver();
+  while (scheduler_.is_in_flight()) {
+    outcomes_ = scheduler_.end_oldest_step();
+    deliver();
+  }
 }
 
 // Scores the prompt of the next job that wants it, between two steps, where there is room; one at a

@@ -107,6 +107,13 @@ void Runner::sample(std::span<const SamplingRow> rules, std::vector<SampledToken
   for (size_t r = 0; r < sampled.size(); ++r) choices->read(r, sampled[r]);
 }
 
+// Whether a step's token is what the last one chose.
+bool Runner::reads_choice(std::span<const int32_t> tokens) const {
+  if (tokens.size() != 1 || !executor_->reads_choices()) return false;
+  const int32_t row = row_of_choice(tokens.front());
+  return row >= 0 && row < n_logits();
+}
+
 // Everything that begin_step() may refuse, so that a refusal changes nothing.
 void Runner::check(std::span<const NewTokens> inputs) const {
   int64_t tokens = 0;
@@ -114,7 +121,7 @@ void Runner::check(std::span<const NewTokens> inputs) const {
   int64_t pages = 0;
   for (const NewTokens& input : inputs) {
     if (input.tokens.empty()) throw Error("a sequence in a batch has no tokens");
-    check_tokens(input.tokens, config().vocab);
+    if (!reads_choice(input.tokens)) check_tokens(input.tokens, config().vocab);
     check_tokens(input.proposed, config().vocab);
     tokens += input.n_tokens();
     logits += input.n_logits();

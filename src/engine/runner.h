@@ -91,6 +91,7 @@ class Runner {
   void release(Sequence& sequence) { caches_.release(sequence); }
 
  private:
+  [[nodiscard]] bool reads_choice(std::span<const int32_t> tokens) const;
   void check(std::span<const NewTokens> inputs) const;
   void pack(std::span<const NewTokens> inputs);
 

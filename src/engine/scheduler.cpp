@@ -15,6 +15,12 @@ bool wants_tokens(const StepPlan& plan, const StepPlan::Part& part) {
   return part.n_inputs > 0 && plan.inputs[part.first_input].logits != NewTokens::Logits::none;
 }
 
+// All whose part it had have ended.
+bool nobody_takes_part(const StepPlan& plan) {
+  return std::ranges::all_of(plan.parts,
+                             [](const StepPlan::Part& part) { return part.entry == nullptr; });
+}
+
 }  // namespace
 
 Scheduler::Scheduler(Runner& runner, const SchedulerLimits& limits)
@@ -39,19 +45,37 @@ SchedulerCounts Scheduler::counts() const {
 
 void Scheduler::begin_step() {
   has_begun_ = false;
-  if (in_flight_.size() >= policy_.n_turns()) return;
-  Step& step = *std::ranges::find_if(steps_, [this](const Step& each) {
-    return std::ranges::find(in_flight_, &each) == in_flight_.end();
-  });
   try {
-    policy_.plan(step.plan, !in_flight_.empty());
-    if (step.plan.parts.empty()) return policy_.end_step(step.plan);
-    begin(step, step.plan.parts);
-    in_flight_.push_back(&step);
-    has_begun_ = true;
+    if (in_flight_.size() < policy_.n_turns()) {
+      Step& step = idle_step();
+      policy_.plan(step.plan, !in_flight_.empty());
+      if (step.plan.parts.empty()) return policy_.end_step(step.plan);
+      begin(step, step.plan.parts);
+      in_flight_.push_back(&step);
+      has_begun_ = true;
+    }
+    if (in_flight_.size() == 1 && steps_.size() > 1) run_ahead();
   } catch (const std::exception& error) {  // not the device: memory for the bookkeeping
     fail_all(error.what());
   }
+}
+
+// One that is not in flight: there are more than that.
+Scheduler::Step& Scheduler::idle_step() {
+  return *std::ranges::find_if(steps_, [this](const Step& each) {
+    return std::ranges::find(in_flight_, &each) == in_flight_.end();
+  });
+}
+
+// Begins the step after the one in flight, if that can be now: it reads what that one chooses.
+void Scheduler::run_ahead() {
+  Step& before = *in_flight_.front();
+  if (before.launch.valid() || !before.choices || !before.error.empty()) return;
+  Step& step = idle_step();
+  if (!policy_.plan_ahead(step.plan, before.plan)) return;
+  begin(step, step.plan.parts);
+  in_flight_.push_back(&step);
+  has_begun_ = true;
 }
 
 std::vector<Scheduler::Outcome> Scheduler::end_step() {
@@ -59,8 +83,8 @@ std::vector<Scheduler::Outcome> Scheduler::end_step() {
   return policy_.take_outcomes();
 }
 
-std::vector<Scheduler::Outcome> Scheduler::end_all_steps() {
-  while (!in_flight_.empty()) finish_oldest();
+std::vector<Scheduler::Outcome> Scheduler::end_oldest_step() {
+  finish_oldest();
   return policy_.take_outcomes();
 }
 
@@ -72,6 +96,7 @@ void Scheduler::finish_oldest() {
   try {
     finish(step, step.plan.parts);
     policy_.end_step(step.plan);
+    std::erase_if(in_flight_, [](const Step* each) { return nobody_takes_part(each->plan); });
     if (policy_.idle()) policy_.ended({});
   } catch (const std::exception& error) {
     fail_all(error.what());
@@ -92,8 +117,10 @@ void Scheduler::begin(Step& step, Parts parts) {
     step.error = error.what();
     return;
   }
+  // Rules of a step ahead are made before groups accept what the one before chose.
+  if (step.plan.is_ahead) return launch(step, parts);
   if (policy_.n_turns() > 1 || !in_flight_.empty()) return launch_in_turn(step, parts);
-  policy_.ended(std::chrono::duration<double>(Clock::now() - last_launched_).count());
+  policy_.ended(std::chrono::duration<double>(Clock::now() - last_begin_).count());
   launch(step, parts);
 }
 
@@ -152,7 +179,7 @@ void Scheduler::make_rules(Step& step, Parts parts) {
     const SequenceGroup& group = *part.entry->group;
     auto row = step.rules.begin() + static_cast<std::ptrdiff_t>(step.results[p].first_row);
     for (size_t i = 0; i < part.n_inputs; ++i) {
-      *row++ = group.sampling_row(i);
+      *row++ = step.plan.is_ahead ? group.sampling_row_ahead().value() : group.sampling_row(i);
       const std::span proposed = step.plan.inputs[part.first_input + i].proposed;
       for (size_t n = 1; n <= proposed.size(); ++n) {
         *row++ = group.sampling_row_after(proposed.first(n));
@@ -184,8 +211,14 @@ void Scheduler::wait_for_launches() {
 // or now.
 void Scheduler::finish(Step& step, Parts parts) {
   if (!wait_for_choices(step)) {
+    if (step.plan.is_ahead || step.plan.is_followed) {
+      in_flight_.clear();  // what follows has read what is not there
+      return policy_.begin_again(step.plan);
+    }
     if (step.has_begun) runner_.abandon_step(step.plan.inputs_of(parts));
-    if (parts.size() == 1) return policy_.fail(*parts.front().entry, step.error, step.has_begun);
+    if (parts.size() == 1) {
+      return policy_.fail(step.plan, parts.front(), step.error, step.has_begun);
+    }
     for (size_t i = 0; i < parts.size(); ++i) {
       begin(step, parts.subspan(i, 1));
       finish(step, parts.subspan(i, 1));
@@ -197,11 +230,12 @@ void Scheduler::finish(Step& step, Parts parts) {
   if (in_flight_.empty() || states_stay_) policy_.tell_drafter(step.plan, parts);
   for (size_t i = 0; i < parts.size(); ++i) {
     const PartResult& result = step.results[i];
+    if (parts[i].entry == nullptr) continue;
     try {
       if (!result.error.empty()) throw Error(result.error);
       policy_.follow(step.plan, parts[i], result.has_tokens, result.parents);
     } catch (const std::exception& failure) {  // the group cannot go on, or memory for it
-      policy_.fail(*parts[i].entry, failure.what());
+      policy_.fail(step.plan, parts[i], failure.what());
     }
   }
 }
@@ -226,6 +260,7 @@ void Scheduler::accept(Step& step, Parts parts) {
   if (step.sampled.size() < step.n_rows) step.sampled.resize(step.n_rows);
   std::vector<PartResult>& results = step.results;
   for (size_t p = 0; p < parts.size(); ++p) {
+    if (parts[p].entry == nullptr) continue;
     try {
       policy_.processed(step.plan, parts[p]);
     } catch (const std::exception& failure) {
@@ -235,7 +270,7 @@ void Scheduler::accept(Step& step, Parts parts) {
   const size_t n_inputs = std::max<size_t>(step.plan.inputs_of(parts).size(), 1);
   const size_t grain = (kWorthAThread * parts.size() - 1) / n_inputs + 1;
   const auto accept_part = [&](const StepPlan::Part& part, PartResult& result) {
-    if (!result.has_tokens || !result.error.empty()) return;
+    if (part.entry == nullptr || !result.has_tokens || !result.error.empty()) return;
     try {
       const auto sampled = std::span(step.sampled).subspan(result.first_row, result.n_rows);
       for (size_t i = 0; i < sampled.size(); ++i) {
@@ -274,9 +309,9 @@ void Scheduler::note_time(const Step& step, Parts parts) {
   policy_.measured(step.plan, parts, step.n_source_tokens, seconds);
   device_seconds_ += seconds;
   ++n_steps_;
-  last_launched_ = step.launched;
-  // Of steps that take turns each ends while others go on.
-  if (policy_.n_turns() > 1) policy_.ended({});
+  last_begin_ = begin;
+  // Of steps that take turns, or are followed, each ends while others go on.
+  if (policy_.n_turns() > 1 || !in_flight_.empty()) policy_.ended({});
 }
 
 void Scheduler::fail_all(std::string_view error) {

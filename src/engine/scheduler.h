@@ -29,6 +29,10 @@ namespace faststream {
 /// so many sequences that a step takes as long as it has rows: weights are read for each part. Of
 /// stages, which each have a part of the weights, each is to have a step.
 ///
+/// Where limits.runs_ahead says so, a step of sequences in decode is begun while the one before,
+/// whose choices are its tokens, is computed: the device has them when it comes to that, and does
+/// not wait for the host. Of a group that ended with the step before, the later one is for nothing.
+///
 /// When the device fails in a step of several groups, each is tried alone, so that those that are
 /// not concerned go on: logits of one may be NaN, or memory may do for fewer. Not thread-safe.
 class Scheduler {
@@ -67,8 +71,9 @@ class Scheduler {
   }
   void begin_step();
   [[nodiscard]] std::vector<Outcome> end_step();
-  /// Waits for all steps in flight.
-  [[nodiscard]] std::vector<Outcome> end_all_steps();
+  /// Waits for the oldest step in flight: until there are none, none begins.
+  [[nodiscard]] std::vector<Outcome> end_oldest_step();
+  [[nodiscard]] bool is_in_flight() const { return !in_flight_.empty(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -99,6 +104,8 @@ class Scheduler {
   /// Consecutive parts of a step.
   using Parts = std::span<const StepPlan::Part>;
 
+  Step& idle_step();
+  void run_ahead();
   void finish_oldest();
   void begin(Step& step, Parts parts);
   static void lay_out(Step& step, Parts parts);
@@ -123,7 +130,7 @@ class Scheduler {
   std::vector<Step*> in_flight_;  // the oldest first
   bool has_begun_ = false;        // the last begin_step() launched one
   Clock::time_point last_end_;    // of a step
-  Clock::time_point last_launched_;
+  Clock::time_point last_begin_;  // likewise
   int64_t n_steps_ = 0;
   double device_seconds_ = 0;
   std::optional<Worker> launcher_;  // once steps take turns

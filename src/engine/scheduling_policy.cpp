@@ -1,6 +1,7 @@
 #include "engine/scheduling_policy.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "engine/entry_tokens.h"
@@ -73,6 +74,7 @@ void SchedulingPolicy::add(Entry& entry) {
                   .adapter = entry.group->adapter()};
   }
   waiting_.insert(&entry);
+  may_admit_ = true;
   n_waiting_ += entry.group->width();
 }
 
@@ -90,6 +92,7 @@ size_t SchedulingPolicy::n_turns() const {
 }
 
 void SchedulingPolicy::processed(const StepPlan& step, const Part& part) {
+  if (step.is_followed) return;  // planning that said so
   Entry& entry = *part.entry;
   for (const NewTokens& input : step.inputs_of({&part, 1})) {
     if (!input.proposed.empty()) continue;  // until follow() knows how many stay
@@ -166,6 +169,7 @@ void SchedulingPolicy::follow(const StepPlan& step, const Part& part, bool has_t
     entry.has_tokens = true;
     outcome.has_token = true;
     if (entry.group->finished()) {
+      take_back(entry, step);
       leave(entry, true);
     } else {
       give_slots(entry, parents);
@@ -179,6 +183,10 @@ void SchedulingPolicy::give_slots(Entry& entry, std::span<const int32_t> parents
   constexpr size_t kNowhere = SIZE_MAX;
   std::vector<Sequence>& sequences = entry.sequences;
   const size_t n_before = sequences.size();
+  // A step ahead has them where they are.
+  if (std::ranges::equal(parents, std::views::iota(int32_t{0}, static_cast<int32_t>(n_before)))) {
+    return;
+  }
   std::vector<size_t> moved_to(n_before, kNowhere);
   sequences.reserve(n_before + parents.size());
   for (const int32_t parent : parents) {
@@ -212,11 +220,41 @@ void SchedulingPolicy::leave(Entry& entry, bool keep_texts) {
   entry.step = nullptr;
   running_.erase(std::ranges::find(running_, &entry));
   n_running_ -= entry.group->width();
+  may_admit_ = true;
 }
 
 void SchedulingPolicy::fail(Entry& entry, std::string_view error, bool is_of_device) {
   leave(entry, false);
   outcomes_.push_back({.entry = &entry, .error = std::string(error), .is_of_device = is_of_device});
+}
+
+void SchedulingPolicy::fail(const StepPlan& step, const Part& part, std::string_view error,
+                            bool is_of_device) {
+  take_back(*part.entry, step);
+  fail(*part.entry, error, is_of_device);
+}
+
+// Takes an entry out of the step that follows the one that has ended, if it is in it.
+void SchedulingPolicy::take_back(Entry& entry, const StepPlan& ended) {
+  if (entry.step == nullptr || entry.step == &ended) return;
+  StepPlan& ahead = *entry.step;
+  const auto part = std::ranges::find(ahead.parts, &entry, &Part::entry);
+  if (part == ahead.parts.end()) return;
+  for (const NewTokens& input : ahead.inputs_of({&*part, 1})) {
+    caches_.abandon(*input.sequence, input.n_tokens());
+  }
+  part->entry = nullptr;
+}
+
+void SchedulingPolicy::begin_again(const StepPlan& step) {
+  for (const Part& part : step.parts) {
+    if (part.entry == nullptr) continue;
+    Entry& entry = *part.entry;
+    take_back(entry, step);
+    leave(entry, false);
+    entry.runs_ahead = false;
+    add(entry);
+  }
 }
 
 void SchedulingPolicy::fail_all(std::string_view error) {

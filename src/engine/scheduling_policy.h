@@ -36,6 +36,9 @@ struct SchedulerLimits {
   /// Scheduler.
   int32_t turns = 2;
   int32_t turn_slots = std::numeric_limits<int32_t>::max();
+  /// A step may begin before it is known what the one before chose, see Scheduler: the executor
+  /// reads choices.
+  bool runs_ahead = false;
   /// What a drafter reads of a step stays until the next one's choices are waited for; else only
   /// until another step begins.
   bool states_stay = false;
@@ -78,11 +81,12 @@ struct SchedulerEntry {
   /// In its slots: of each of the group's sequences, or one of what they have in common. The
   /// scheduler's, as all that follows.
   std::vector<Sequence> sequences = {};
-  bool has_tokens = false;         ///< the group has accepted some
-  int32_t n_prompt = 0;            ///< tokens of its texts before that
-  TextKind kind = {};              ///< of its sequences
-  int32_t n_proposing = 0;         ///< tokens, in the step that is planned
-  const StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight
+  bool has_tokens = false;   ///< the group has accepted some
+  int32_t n_prompt = 0;      ///< tokens of its texts before that
+  TextKind kind = {};        ///< of its sequences
+  int32_t n_proposing = 0;   ///< tokens, in the step that is planned
+  StepPlan* step = nullptr;  ///< that it takes part in, planned or in flight; the later one
+  bool runs_ahead = true;    ///< no step that began so early has failed
 };
 
 /// What a step did for an entry that it ran.
@@ -98,7 +102,7 @@ struct SchedulerOutcome {
 struct StepPlan {
   /// An entry's part: consecutive inputs, all with logits or none, and copies to be made before.
   struct Part {
-    SchedulerEntry* entry = nullptr;
+    SchedulerEntry* entry = nullptr;  ///< null: it has ended with the step before
     bool is_decode = false;
     size_t first_input = 0;
     size_t n_inputs = 0;
@@ -112,6 +116,10 @@ struct StepPlan {
   std::vector<NewTokens> inputs;
   std::vector<PageCopy> copies;
   std::vector<Part> parts;
+  /// It begins before it is known what the step before chose, which is what its inputs are.
+  bool is_ahead = false;
+  bool is_followed = false;             ///< by such a step: what it adds to the caches counts
+  std::vector<int32_t> unknown_tokens;  ///< its inputs', where it is ahead
   int32_t n_speculating = 0;  ///< sequences in decode, where some have proposals and none a prompt
 
   /// Of consecutive parts.
@@ -143,6 +151,10 @@ struct StepPlan {
 ///
 /// Sequences of a group hold the pages of the tokens that they have in common together, and one
 /// that is to write into such a page gets a copy of it first.
+///
+/// Where steps of sequences in decode alone follow each other, each may be planned ahead: before
+/// the groups have accepted what the one before chose. A group that ends with that one, though
+/// nobody could know, has no part in the later one any more.
 ///
 /// It knows of a step only what it planned and what it is told of its end: processed(), then
 /// follow() or fail() for each part, then end_step(). Several may be under way, of different
@@ -178,6 +190,11 @@ class SchedulingPolicy {
   /// parts.
   void plan(StepPlan& step, bool beside_another);
 
+  /// Plans the step after `before`, the only one under way, ahead. Returns false, with nothing
+  /// changed, where it is to be planned once `before` has ended, as others could take part, or
+  /// tokens be proposed, then, or somebody's next token depends on the one before.
+  [[nodiscard]] bool plan_ahead(StepPlan& step, StepPlan& before);
+
   /// A part was processed: counts what it has of prompts and lets others share it. Before the group
   /// accepts what was chosen.
   void processed(const StepPlan& step, const Part& part);
@@ -191,7 +208,13 @@ class SchedulingPolicy {
   /// The entry cannot go on and leaves.
   /// is_of_device: it was the device that could not do it.
   void fail(Entry& entry, std::string_view error, bool is_of_device = false);
+  /// Likewise the entry of a part.
+  void fail(const StepPlan& step, const Part& part, std::string_view error,
+            bool is_of_device = false);
   void fail_all(std::string_view error);
+  /// A step failed that was planned ahead, or followed by one that was: its entries begin again,
+  /// and do without from now on.
+  void begin_again(const StepPlan& step);
   /// The step is over for those that it ran, and for those that it had no room for.
   void end_step(const StepPlan& step);
   /// Notes how long the device took for these parts and n_source_tokens of their sources.
@@ -209,6 +232,7 @@ class SchedulingPolicy {
     bool operator()(const Entry* a, const Entry* b) const;
   };
 
+  void begin_plan(StepPlan& step);
   void begin_outgrown_again();
   void admit();
   [[nodiscard]] std::vector<Entry*> candidates() const;
@@ -221,6 +245,11 @@ class SchedulingPolicy {
   void split(Entry& entry);
   void plan_sources();
   void choose_proposals();
+  [[nodiscard]] std::vector<int32_t> wanted_proposals(std::span<Entry* const> decoding,
+                                                      int32_t n_decoding);
+  [[nodiscard]] bool can_be_followed(const StepPlan& step) const;
+  void plan_decode_ahead(Entry& entry, const NewTokens& before, int32_t row);
+  void take_back(Entry& entry, const StepPlan& ended);
   [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
   [[nodiscard]] ProposalOffer offer_of(const Entry& entry, int32_t& n_more);
   void propose(std::span<Entry* const> entries);
@@ -264,6 +293,7 @@ class SchedulingPolicy {
   double seconds_of_proposing_ = 0;  // since a step ended
   std::set<Entry*, Order> waiting_;
   std::vector<Entry*> running_;  // in Order
+  bool may_admit_ = false;       // since a group came or left, it was not tried
   int32_t n_waiting_ = 0;
   int32_t n_running_ = 0;
   StepPlan* step_ = nullptr;       // that is being planned

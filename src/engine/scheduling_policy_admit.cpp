@@ -58,6 +58,7 @@ std::vector<SchedulerEntry*> SchedulingPolicy::candidates() const {
 }
 
 void SchedulingPolicy::admit() {
+  may_admit_ = false;
   if (waiting_.empty() || n_running_ == limits_.slots) return;
   CacheCost promised;
   for (const Entry* entry : running_) promised += promise(*entry);

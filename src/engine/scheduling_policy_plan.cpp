@@ -14,13 +14,10 @@
 namespace faststream {
 
 void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
-  step_ = &step;
   beside_another_ = beside_another;
   begin_outgrown_again();
   admit();
-  step.inputs.clear();
-  step.copies.clear();
-  step.parts.clear();
+  begin_plan(step);
   is_short_of_room_ = false;
   choose_entries();
   for (Entry* entry : step.entries) {
@@ -40,12 +37,91 @@ void SchedulingPolicy::plan(StepPlan& step, bool beside_another) {
       has_prompts || n_proposed == 0 ? 0 : step_->n_tokens(step_->parts, true) - n_proposed;
 }
 
+void SchedulingPolicy::begin_plan(StepPlan& step) {
+  step_ = &step;
+  step.entries.clear();
+  step.in_prompt.clear();
+  step.sources.clear();
+  step.inputs.clear();
+  step.copies.clear();
+  step.parts.clear();
+  step.unknown_tokens.clear();
+  step.is_ahead = step.is_followed = false;
+  step.n_speculating = 0;
+}
+
+bool SchedulingPolicy::plan_ahead(StepPlan& step, StepPlan& before) {
+  if (!can_be_followed(before)) return false;
+  std::vector<Entry*> going_on;
+  CacheCost cost;
+  for (const Part& part : before.parts) {
+    if (part.entry == nullptr || part.entry->group->ends_with_next()) continue;
+    going_on.push_back(part.entry);
+    cost += caches_.missing_for_step(part.entry->sequences);
+  }
+  const std::vector<int32_t> proposals =
+      wanted_proposals(going_on, static_cast<int32_t>(going_on.size()));
+  if (going_on.empty() || std::ranges::any_of(proposals, [](int32_t n) { return n > 0; }) ||
+      !caches_.make_room(cost)) {
+    return false;
+  }
+
+  begin_plan(step);
+  step.is_ahead = before.is_followed = true;
+  step.unknown_tokens.reserve(before.parts.size());  // which inputs point into
+  for (int32_t row = 0; const Part& part : before.parts) {
+    const NewTokens& input = before.inputs[part.first_input];
+    if (part.entry != nullptr) plan_decode_ahead(*part.entry, input, row);
+    ++row;
+  }
+  choose_states();
+  return true;
+}
+
+// Whether all that runs has one token in the step, after which all but those that end may have
+// another one without that any of them is known.
+bool SchedulingPolicy::can_be_followed(const StepPlan& step) const {
+  const bool others_may_begin = may_admit_ && !waiting_.empty();
+  if (!limits_.runs_ahead || limits_.drafter != nullptr || n_turns() > 1 || others_may_begin ||
+      is_short_of_room_) {
+    return false;
+  }
+  size_t n = 0;
+  for (const Part& part : step.parts) {
+    if (!part.is_decode || part.n_inputs != 1 || step.inputs[part.first_input].n_tokens() != 1) {
+      return false;
+    }
+    if (part.entry == nullptr) continue;
+    ++n;
+    const Entry& entry = *part.entry;
+    if (!entry.runs_ahead || config_.outgrows(entry.kind.rope_length, text_length(entry) + 1)) {
+      return false;
+    }
+    if (!entry.group->ends_with_next() && !entry.group->sampling_row_ahead()) return false;
+  }
+  return n == running_.size();
+}
+
+// What the step before adds to the entry's sequence counts. If it does not end with that, the next
+// token is what comes of the row.
+void SchedulingPolicy::plan_decode_ahead(Entry& entry, const NewTokens& before, int32_t row) {
+  caches_.commit(*before.sequence, 1, 1);
+  if (entry.group->ends_with_next()) return;
+  entry.step = step_;
+  step_->entries.push_back(&entry);
+  begin_part(entry, true);
+  (void)take_pages(*before.sequence, 1);
+  step_->unknown_tokens.push_back(chosen_from(row));
+  step_->inputs.push_back(
+      {.sequence = before.sequence, .tokens = std::span(step_->unknown_tokens).last(1)});
+  end_part();
+}
+
 // Takes the groups that are in no step, of as many slots as each step has where there are to be
 // several.
 void SchedulingPolicy::choose_entries() {
   const auto turns = static_cast<int32_t>(n_turns());
   const int32_t share = (n_running_ + turns - 1) / turns;  // so that none is left out
-  step_->entries.clear();
   int32_t n = 0;
   for (Entry* entry : running_) {
     if (entry->step != nullptr || n >= share) continue;
@@ -58,7 +134,6 @@ void SchedulingPolicy::choose_entries() {
 // Takes sources that are to be read, whole ones, as many as the step has room for.
 void SchedulingPolicy::plan_sources() {
   std::vector<Source*>& sources = step_->sources;
-  sources.clear();
   int32_t n_tokens = 0;
   for (const Entry* entry : step_->entries) {
     Source* source = entry->sequences.front().source.get();
@@ -89,23 +164,33 @@ void SchedulingPolicy::choose_proposals() {
     decoding.push_back(entry);
     n_decoding += static_cast<int32_t>(entry->sequences.size());
   }
+  const std::vector<int32_t> wanted = wanted_proposals(decoding, n_decoding);
+  for (size_t i = 0; i < wanted.size(); ++i) decoding[i]->n_proposing = wanted[i];
+  std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
+  propose(decoding);
+}
+
+// How many tokens each of these is to propose, of n_decoding sequences together; of none, nothing.
+std::vector<int32_t> SchedulingPolicy::wanted_proposals(std::span<Entry* const> decoding,
+                                                        int32_t n_decoding) {
   n_proposable_ = proposable(n_decoding);
-  if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return;
+  if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return {};
 
   const Stopwatch watch;
   std::vector<ProposalOffer> offers;
   offers.reserve(decoding.size());
   int32_t n_more = reads_texts() ? most_followed() - limits_.drafter->n_followed() : 0;
   for (const Entry* entry : decoding) offers.push_back(offer_of(*entry, n_more));
-  std::vector<int32_t> chosen;
-  if (!limits_.always_proposes) chosen = gate_.choose(offers, n_decoding, n_proposable_);
-  for (size_t i = 0; i < decoding.size(); ++i) {
-    decoding[i]->n_proposing =
-        limits_.always_proposes ? std::min(offers[i].most, n_proposable_) : chosen[i];
+  std::vector<int32_t> wanted;
+  if (limits_.always_proposes) {
+    for (const ProposalOffer& offer : offers) {
+      wanted.push_back(std::min(offer.most, n_proposable_));
+    }
+  } else {
+    wanted = gate_.choose(offers, n_decoding, n_proposable_);
   }
   gate_.spent(watch.seconds());
-  std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
-  propose(decoding);
+  return wanted;
 }
 
 void SchedulingPolicy::propose(std::span<Entry* const> entries) {
@@ -156,7 +241,6 @@ ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, int32_t& n_more) {
 
 // Plans what is in decode; step_->in_prompt are the others then. Preempted entries are in no step.
 void SchedulingPolicy::plan_decode() {
-  step_->in_prompt.clear();
   for (Entry* next : step_->entries) {
     Entry& entry = *next;
     if (entry.step != step_) continue;

@@ -54,8 +54,10 @@ struct NewTokens {
   enum class Logits { none, last, all };
 
   Sequence* sequence = nullptr;
-  std::span<const int32_t> tokens;  ///< at least one
-  Logits logits = Logits::last;     ///< of which tokens the next-token logits are wanted
+  /// At least one; or one that nobody knows yet, chosen_from() a row of what was chosen last, where
+  /// the executor reads choices.
+  std::span<const int32_t> tokens;
+  Logits logits = Logits::last;  ///< of which tokens the next-token logits are wanted
   /// Tokens that may come next and are processed after the others: how many of them stay is said
   /// after the step (SequenceCaches::commit()).
   std::span<const int32_t> proposed = {};

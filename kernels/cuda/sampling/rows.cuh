@@ -44,6 +44,7 @@ struct Arguments {
   const LogitEdit* edits;
   const uint32_t* masks;
   float* unedited;  ///< logits before each edit, of rows with log-probabilities
+  int32_t* chosen;  ///< [rows] tokens that are drawn, for steps that begin before they are read
   std::byte* results;
   int64_t result_bytes;
   int64_t candidates_at;  ///< byte of a row's result

@@ -247,7 +247,10 @@ __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments argume
   if (seen.fault == DrawFault::none) {
     result.token = rule.draw.scale > 0 ? draw(row, rule, seen, storage) : key_id(seen.best);
   }
-  if (thread_index() == 0) *out = result;
+  if (thread_index() == 0) {
+    *out = result;
+    arguments.chosen[rule.row] = result.token;
+  }
   __syncthreads();
   if (wants_logprobs && seen.fault == DrawFault::none) {
     write_unedited(row, result.token, edits, rule.n_edits, unedited, out->logit);
@@ -409,16 +412,18 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
   }
   cuda_check(cudaMemcpyAsync(device, host, upload_bytes, cudaMemcpyHostToDevice, queue.stream),
              "copying sampling rules");
-  Arguments arguments{.logits = static_cast<float*>(logits.data),
-                      .stride = logits.stride,
-                      .vocab = static_cast<int>(logits.cols),
-                      .rules = reinterpret_cast<const RowRule*>(device),
-                      .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
-                      .masks = reinterpret_cast<const uint32_t*>(device + masks_at),
-                      .unedited = reinterpret_cast<float*>(device + upload_bytes),
-                      .results = results,
-                      .result_bytes = static_cast<int64_t>(result_bytes),
-                      .candidates_at = static_cast<int64_t>(candidates_at)};
+  Arguments arguments{
+      .logits = static_cast<float*>(logits.data),
+      .stride = logits.stride,
+      .vocab = static_cast<int>(logits.cols),
+      .rules = reinterpret_cast<const RowRule*>(device),
+      .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
+      .masks = reinterpret_cast<const uint32_t*>(device + masks_at),
+      .unedited = reinterpret_cast<float*>(device + upload_bytes),
+      .chosen = reinterpret_cast<int32_t*>(chosen_.at_least(rows * sizeof(int32_t))),
+      .results = results,
+      .result_bytes = static_cast<int64_t>(result_bytes),
+      .candidates_at = static_cast<int64_t>(candidates_at)};
   if (counts[0] > 0) {
     const Grid grid{static_cast<unsigned>(counts[0]), kThreads};
     queue.launch("sampling", sample_kernel, grid, arguments);

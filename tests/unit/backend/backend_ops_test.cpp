@@ -2,6 +2,7 @@
 // reference.
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,40 @@ TEST_P(BackendOps, EmbedCopiesRowsOfTheTable) {
         }
       }
     }
+  }
+}
+
+TEST_P(BackendOps, EmbedTakesTokensThatWereChosenAndNobodyRead) {
+  constexpr int64_t kHidden = 50;
+  const HostTensor table = random_tensor(random_, DType::bf16, 100, kHidden);
+  const HostTensor logits = random_tensor(random_, DType::f32, 3, 100);
+  std::vector<SamplingRow> rules(3);
+  rules[1] = {.temperature = 1, .seed = 7, .position = 2, .n_logprobs = 2};
+  Batch batch = make_batch(random_, {{1, 30}, {1, 64}, {2, 2}}, 5);
+  batch.tokens = {chosen_from(2), chosen_from(1), 5, chosen_from(0)};
+  const auto check = [&](Backend& backend) {
+    const DeviceTensor device_table(backend, table);
+    const DeviceTensor device_logits(backend, logits);
+    const DeviceTensor out(backend, HostTensor(DType::f32, 4, kHidden, 4));
+    const std::unique_ptr<Choices> choices = backend.choose(device_logits.matrix(), rules);
+    backend.embed(backend.upload(batch), {.table = device_table.weight()}, out.matrix());
+    choices->wait();
+    std::array<SampledToken, 3> chosen;
+    for (size_t r = 0; r < chosen.size(); ++r) choices->read(r, chosen[r]);
+    const HostTensor got = out.fetch();
+    const std::array tokens = {chosen[2].token, chosen[1].token, 5, chosen[0].token};
+    for (size_t t = 0; t < tokens.size(); ++t) {
+      for (int64_t c = 0; c < kHidden; ++c) {
+        ASSERT_EQ(got.at(static_cast<int64_t>(t), c), table.at(tokens[t], c))
+            << backend.description() << ": token " << t << ", column " << c;
+      }
+    }
+  };
+  ASSERT_TRUE(reference_->keeps_choices());
+  check(*reference_);
+  for (const auto& backend : backends_) {
+    ASSERT_TRUE(backend->keeps_choices());
+    check(*backend);
   }
 }
 

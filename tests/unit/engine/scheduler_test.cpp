@@ -30,7 +30,7 @@ constexpr SchedulerLimits kSchedulerLimits{
 // Samples and beam searches of which some share a prefix that ends inside a page.
 class Requests {
  public:
-  explicit Requests(const Tokenizer& tokenizer) {
+  explicit Requests(const Tokenizer& tokenizer, bool with_beams = true) {
     std::mt19937 random(5);
     std::vector<int32_t> common{1};
     while (common.size() < 45) common.push_back(3 + static_cast<int32_t>(random() % 270));
@@ -44,7 +44,11 @@ class Requests {
       rules->max_tokens = 3 + i;
       rules->context = 200;
       rules->ignore_eos = true;
-      if (i % 3 == 1) {
+      if (!with_beams) rules->max_tokens += 30;
+      for (int32_t token = i; !with_beams && i % 2 == 1 && token < 270; token += 15) {
+        rules->stop_tokens.push_back(token);  // it ends where nobody expects it
+      }
+      if (with_beams && i % 3 == 1) {
         rules->search.beams = 2 + i / 3;
         rules->n_best = rules->search.beams;
         groups_.push_back(std::make_unique<BeamSearch>(*rules, tokenizer));
@@ -76,6 +80,7 @@ struct Trial {
   std::vector<std::vector<int32_t>> texts;  // of each request; empty if it failed
   std::map<size_t, std::string> errors;
   int64_t n_calls = 0;
+  int64_t n_beside = 0;               // steps that ended beside another one
   std::set<std::thread::id> threads;  // that called the device
 };
 
@@ -90,7 +95,7 @@ class FailingScheduler : public testing::Test {
 
   // Runs all requests with a device that fails where `fails(call number, operation)`.
   Trial run(const std::function<bool(int64_t, const std::string&)>& fails,
-            const SchedulerLimits& limits = kSchedulerLimits) {
+            const SchedulerLimits& limits = kSchedulerLimits, bool with_beams = true) {
     Trial result;
     bool armed = false;
     FailingBackend backend(make_cpu_backend(1), [&](const std::string& operation) {
@@ -98,7 +103,7 @@ class FailingScheduler : public testing::Test {
       return armed && fails(++result.n_calls, operation);
     });
     Runner runner(file_, backend, kLimits, nullptr);
-    Requests requests(*tokenizer_);
+    Requests requests(*tokenizer_, with_beams);
     armed = true;
     {
       Scheduler scheduler(runner, limits);
@@ -119,6 +124,7 @@ class FailingScheduler : public testing::Test {
             inside.erase(outcome.entry);
           }
         }
+        result.n_beside += scheduler.is_in_flight() ? 1 : 0;
         int32_t slots = 0;
         for (const Scheduler::Entry* entry : inside) slots += entry->group->width();
         EXPECT_EQ(scheduler.n_running() + scheduler.n_waiting(), slots);
@@ -164,17 +170,16 @@ class FailingScheduler : public testing::Test {
 
   static bool never(int64_t, const std::string&) { return false; }
 
-  // Takes a group out after some steps by turns; the others have their own texts.
-  void remove_one_after(int n_steps, const Trial& sound) {
-    SchedulerLimits turns = kSchedulerLimits;
-    turns.turn_slots = 1;
+  // Takes a group out after some steps; the others have their own texts.
+  void remove_one_after(int n_steps, const SchedulerLimits& limits, const Trial& sound,
+                        bool with_beams = true) {
     const auto backend = make_cpu_backend(1);
     Runner runner(file_, *backend, kLimits, nullptr);
-    Requests requests(*tokenizer_);
-    Scheduler scheduler(runner, turns);
+    Requests requests(*tokenizer_, with_beams);
+    Scheduler scheduler(runner, limits);
     for (Scheduler::Entry& entry : requests.entries) scheduler.add(entry);
     for (int n = 0; n < n_steps; ++n) (void)scheduler.step();
-    (void)scheduler.end_all_steps();
+    while (scheduler.is_in_flight()) (void)scheduler.end_oldest_step();
     size_t removed = 0;
     while (requests.entries[removed].group->finished()) ++removed;
     scheduler.remove(requests.entries[removed]);
@@ -185,6 +190,31 @@ class FailingScheduler : public testing::Test {
       if (i != removed) {
         EXPECT_EQ(requests.text(i), sound.texts[i]) << "request " << i;
       }
+    }
+  }
+
+  // Steps begin before it is known what the ones before chose, also where some of them fail.
+  void expect_runs_ahead() {
+    SchedulerLimits limits = kSchedulerLimits;
+    const Trial sound = run(never, limits, false);
+    EXPECT_EQ(sound.n_beside, 0);
+    limits.runs_ahead = true;
+    const Trial ahead = run(never, limits, false);
+    EXPECT_EQ(ahead.texts, sound.texts);
+    EXPECT_GT(ahead.n_beside, 20);
+    EXPECT_EQ(run(never, limits).texts, run(never).texts) << "beside beam searches";
+    limits.threads = 3;
+    EXPECT_EQ(run(never, limits, false).texts, sound.texts);
+    for (int64_t k = 1; k <= ahead.n_calls; k += 1 + k / 4) {
+      SCOPED_TRACE("call " + std::to_string(k) + " fails");
+      const auto is_call = [k](int64_t call, const std::string&) { return call == k; };
+      const Trial failing = run(is_call, limits, false);
+      expect_texts(failing, sound);
+      EXPECT_LE(failing.errors.size(), 1U);
+      SCOPED_TRACE("and so does every such one");
+      const auto is_multiple = [k](int64_t call, const std::string&) { return call % k == 0; };
+      expect_texts(run(is_multiple, limits, false), sound);
+      if (HasFailure()) return;
     }
   }
 
@@ -290,9 +320,23 @@ TEST_F(FailingScheduler, TakesTurnsInOneThreadWhereTheSystemGivesNoOther) {
 
 TEST_F(FailingScheduler, IsLeftByAGroupBetweenTurns) {
   const Trial sound = run(never);
+  SchedulerLimits turns = kSchedulerLimits;
+  turns.turn_slots = 1;
   for (int n_steps = 1; n_steps < 40; n_steps += 3) {
     SCOPED_TRACE("after " + std::to_string(n_steps) + " steps");
-    remove_one_after(n_steps, sound);
+    remove_one_after(n_steps, turns, sound);
+  }
+}
+
+TEST_F(FailingScheduler, RunsAheadWithTheSameTexts) { expect_runs_ahead(); }
+
+TEST_F(FailingScheduler, IsLeftByAGroupThatRunsAhead) {
+  const Trial sound = run(never, kSchedulerLimits, false);
+  SchedulerLimits ahead = kSchedulerLimits;
+  ahead.runs_ahead = true;
+  for (int n_steps = 1; n_steps < 30; n_steps += 3) {
+    SCOPED_TRACE("after " + std::to_string(n_steps) + " steps");
+    remove_one_after(n_steps, ahead, sound, false);
   }
 }
 
@@ -343,6 +387,8 @@ class FailingHybridScheduler : public FailingScheduler {
  protected:
   FailingHybridScheduler() : FailingScheduler(hybrid_engine_shape(small_delta_net())) {}
 };
+
+TEST_F(FailingHybridScheduler, RunsAheadWithTheSameTexts) { expect_runs_ahead(); }
 
 TEST_F(FailingHybridScheduler, GoesOnWithTheStatesBeforeAStepThatFailed) {
   const Trial sound = run(never);
