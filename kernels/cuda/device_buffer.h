@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "kernels/cuda/cuda_check.h"
 
@@ -84,39 +85,55 @@ DeviceMemory allocate_device(size_t bytes);
 using DeviceBuffer = GrowingBuffer<DeviceMemory, allocate_device>;
 using PinnedBuffer = GrowingBuffer<PinnedMemory, allocate_pinned>;
 
-/// Small copies to the GPU in a stream's order. The host fills one of two buffers while the other
-/// is copied.
+/// Small copies to the GPU for a stream, made beside what that does until it comes to them: between
+/// two kernels each would take as long as several launches. The host fills one of three buffers
+/// while others are copied or in use.
 class Uploads {
  public:
-  /// The next copy's `bytes`, to be filled: waits until the copy before the last is done.
+  static constexpr int kBuffers = 3;
+
+  /// The next copy's `bytes`, to be filled: waits until the third copy before is done.
   std::byte* fill(size_t bytes) {
+    if (!stream_) stream_ = make_stream();
     Buffer& buffer = buffers_[next_];
-    if (!buffer.copied) buffer.copied = make_event();
+    if (!buffer.copied) {
+      buffer.copied = make_event();
+      buffer.used = make_event();
+    }
     cuda_check(cudaEventSynchronize(buffer.copied.get()), "waiting for an earlier copy");
     bytes_ = bytes;
-    return buffer.memory.at_least(bytes);
+    return buffer.host.at_least(bytes);
   }
-  /// Copies what was filled to device memory, which the next copy overwrites.
+  /// Copies what was filled to device memory, which is the stream's until the next copy but one.
   std::byte* copy(cudaStream_t stream) {
     Buffer& buffer = buffers_[next_];
-    next_ = 1 - next_;
-    std::byte* device = device_.at_least(bytes_);
-    cuda_check(cudaMemcpyAsync(device, buffer.memory.at_least(bytes_), bytes_,
-                               cudaMemcpyHostToDevice, stream),
-               "copying to the GPU");
-    cuda_check(cudaEventRecord(buffer.copied.get(), stream), "copying to the GPU");
+    // What used the copy before is in the stream by now.
+    const Buffer& before = buffers_[(next_ + kBuffers - 1) % kBuffers];
+    if (before.used) cuda_check(cudaEventRecord(before.used.get(), stream), kDoing);
+    next_ = (next_ + 1) % kBuffers;
+    std::byte* device = buffer.device.at_least(bytes_);
+    cuda_check(cudaStreamWaitEvent(stream_.get(), buffer.used.get()), kDoing);
+    cuda_check(cudaMemcpyAsync(device, buffer.host.at_least(bytes_), bytes_, cudaMemcpyHostToDevice,
+                               stream_.get()),
+               kDoing);
+    cuda_check(cudaEventRecord(buffer.copied.get(), stream_.get()), kDoing);
+    cuda_check(cudaStreamWaitEvent(stream, buffer.copied.get()), kDoing);
     return device;
   }
 
  private:
+  static constexpr std::string_view kDoing = "copying to the GPU";
+
   struct Buffer {
-    PinnedBuffer memory;
+    PinnedBuffer host;
+    DeviceBuffer device;
     Event copied;
+    Event used;  // the stream has done what reads the device's
   };
-  Buffer buffers_[2];
+  Buffer buffers_[kBuffers];
+  Stream stream_;
   int next_ = 0;
   size_t bytes_ = 0;
-  DeviceBuffer device_;
 };
 
 }  // namespace faststream

@@ -220,11 +220,23 @@ __device__ void write_unedited(const Row& row, int token, const LogitEdit* edits
   if (__syncthreads_or(mine ? 1 : 0) == 0 && thread_index() == 0) logit = row.logits[token];
 }
 
+/// The block's rule, which may lie in the host's memory, read once.
+__device__ const RowRule& read_rule(const RowRule* rules) {
+  constexpr int kWords = sizeof(RowRule) / sizeof(uint64_t);
+  static_assert(kWords <= kThreads && sizeof(RowRule) % sizeof(uint64_t) == 0);
+  __shared__ uint64_t words[kWords];
+  const auto* from = reinterpret_cast<const uint64_t*>(rules + blockIdx.x);
+  if (thread_index() < kWords) words[thread_index()] = from[thread_index()];
+  __syncthreads();
+  return reinterpret_cast<const RowRule&>(words);
+}
+
 __global__ __launch_bounds__(kThreads) void sample_kernel(const Arguments arguments) {
   alignas(16) __shared__ unsigned char memory[sizeof(Storage)];
   Storage& storage = *reinterpret_cast<Storage*>(memory);
-  begin_kernel();
-  const RowRule& rule = arguments.rules[blockIdx.x];  // not a copy, which would take 16 registers
+  allow_next_kernel();
+  const RowRule& rule = read_rule(arguments.rules);
+  wait_for_inputs();
   const Row row{arguments.logits + rule.row * arguments.stride, arguments.vocab};
   const LogitEdit* edits = arguments.edits + rule.first_edit;
   const bool wants_logprobs = rule.n_logprobs >= 0;
@@ -410,13 +422,17 @@ std::unique_ptr<Choices> CudaBackend::choose(const Matrix& logits,
                 rule.edits.size_bytes());
     first_edit += rule.edits.size();
   }
-  cuda_check(cudaMemcpyAsync(device, host, upload_bytes, cudaMemcpyHostToDevice, queue.stream),
-             "copying sampling rules");
+  // Rules of draws alone, which are read once, are read where they are: a copy takes longer.
+  const bool are_copied = n_edits > 0 || n_mask_words > 0 || counts[0] < rows;
+  if (are_copied) {
+    cuda_check(cudaMemcpyAsync(device, host, upload_bytes, cudaMemcpyHostToDevice, queue.stream),
+               "copying sampling rules");
+  }
   Arguments arguments{
       .logits = static_cast<float*>(logits.data),
       .stride = logits.stride,
       .vocab = static_cast<int>(logits.cols),
-      .rules = reinterpret_cast<const RowRule*>(device),
+      .rules = reinterpret_cast<const RowRule*>(are_copied ? device : host),
       .edits = reinterpret_cast<const LogitEdit*>(device + edits_at),
       .masks = reinterpret_cast<const uint32_t*>(device + masks_at),
       .unedited = reinterpret_cast<float*>(device + upload_bytes),

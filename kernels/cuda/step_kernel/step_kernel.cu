@@ -77,12 +77,12 @@ StepKernel::StepKernel(bool able, int device, cudaStream_t stream)
   multiprocessors_ = gpu_attribute(cudaDevAttrMultiProcessorCount);
 }
 
-// Both buffers of instructions are made: within a step other ranks would wait until memory is
+// All buffers of instructions are made: within a step other ranks would wait until memory is
 // allocated, and it for them.
 void StepKernel::join(PeerSums* sums) {
   sums_ = sums;
   if (!enabled_) return;
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < Uploads::kBuffers; ++i) {
     std::memset(uploads_.fill(kUploadBytes), 0, kUploadBytes);
     uploads_.copy(stream_);
   }
