@@ -55,7 +55,7 @@ class BenchRequest final : public SequenceGroup {
     return faststream::sampling_row({.temperature = 0}, static_cast<int64_t>(tokens_.size()));
   }
   [[nodiscard]] bool ends_with_next() const override { return n_generated() + 1 >= n_answer_; }
-  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead() const override {
+  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead(int32_t /*n*/) const override {
     return sampling_row(0);
   }
   std::span<const int32_t> accept(std::span<SampledToken> /*sampled*/) override {

@@ -88,6 +88,7 @@ void DraftModel::read_but_last(const SequenceGroup& group) {
   Sequence& sequence = text->second;
   if (is_new) sequence = model_.runner->begin(n_tokens);
   std::vector<Draft*> none;
+  DraftDraws no_draws;
   while (fits(group, sequence) && sequence.n_cached < n_tokens - 1) {
     const int32_t n =
         std::min(n_tokens - 1 - sequence.n_cached, model_.runner->limits().batch.max_tokens);
@@ -97,7 +98,7 @@ void DraftModel::read_but_last(const SequenceGroup& group) {
         .sequence = &sequence,
         .tokens = tokens.subspan(static_cast<size_t>(sequence.n_cached), static_cast<size_t>(n)),
         .logits = NewTokens::Logits::none};
-    run({&piece, 1}, copies, none);
+    run({&piece, 1}, copies, none, no_draws);
   }
   if (sequence.n_cached < n_tokens - 1) forget(group);
 }
@@ -108,9 +109,15 @@ std::vector<DraftPass> DraftModel::draft(std::span<const DraftTask> tasks) {
   for (const DraftTask& task : tasks) drafts.push_back({.task = task});
   std::vector<Draft*> going_on;
   for (Draft& draft : drafts) going_on.push_back(&draft);
+  DraftDraws draws;
+  const bool reads_each = !may_be_unread(model_.runner->executor(), tasks);
   try {
-    begin(going_on);
-    while (!going_on.empty()) go_on(going_on);
+    begin(going_on, draws);
+    while (!going_on.empty()) {
+      if (reads_each) draws.read(passes_);
+      go_on(going_on, draws);
+    }
+    draws.read(passes_);
   } catch (const std::exception&) {  // the device: texts go on without a draft
     for (Draft& draft : drafts) {
       draft.tokens.clear();
@@ -138,9 +145,9 @@ bool DraftModel::fits(const SequenceGroup& group, const Sequence& sequence) cons
          !model_.config.outgrows(sequence.kind.rope_length, n_tokens);
 }
 
-// A pass, of which each of the drafts, if any, gets a token.
+// A pass, of which each of the drafts, if any, gets a token; those that go on are left.
 void DraftModel::run(std::span<const NewTokens> inputs, std::span<const PageCopy> copies,
-                     std::vector<Draft*>& drafts) {
+                     std::vector<Draft*>& drafts, DraftDraws& draws) {
   if (inputs.empty()) return;
   const Stopwatch watch;
   int32_t n_tokens = 0;
@@ -149,33 +156,25 @@ void DraftModel::run(std::span<const NewTokens> inputs, std::span<const PageCopy
   model_.runner->step(inputs);
   if (drafts.empty()) {
     model_.runner->wait();  // so that this tells what it takes
-  } else {
-    draw(drafts);
+    passes_.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
+    return;
   }
-  passes_.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
-}
-
-// A token for each draft from the step that was; those that go on are left.
-void DraftModel::draw(std::vector<Draft*>& drafts) {
-  const auto n_mask_words = mask_words(model_.config.vocab);
+  std::vector<DraftDraws::Place> places;
   std::vector<SamplingRow> rules;
-  for (const Draft* draft : drafts) {
-    const SequenceGroup& group = *draft->task.group;
-    rules.push_back(draft->tokens.empty() ? group.sampling_row(0)
-                                          : group.sampling_row_after(draft->tokens));
-    rules.back().n_logprobs = -1;
+  for (Draft* draft : drafts) {
+    places.push_back({.tokens = &draft->tokens, .row = static_cast<int32_t>(rules.size())});
+    rules.push_back(draft_row(*draft->task.group, draft->tokens));
     // Of another number of rows: what does not fit the rule of output is not proposed.
-    if (rules.back().mask.size() != n_mask_words) rules.back().mask = {};
+    if (rules.back().mask.size() != mask_words(model_.config.vocab)) rules.back().mask = {};
   }
-  model_.runner->sample(rules, sampled_);
-  for (size_t i = 0; i < drafts.size(); ++i) drafts[i]->tokens.push_back(sampled_[i].token);
+  draws.begin(*model_.runner, std::move(rules), places, n_tokens, watch);
   std::erase_if(drafts, [](const Draft* draft) {
     return draft->tokens.size() == static_cast<size_t>(draft->task.n_tokens);
   });
 }
 
 // Reads what each text has got since the last draft.
-void DraftModel::begin(std::vector<Draft*>& drafts) {
+void DraftModel::begin(std::vector<Draft*>& drafts, DraftDraws& draws) {
   const int32_t most = model_.runner->limits().batch.max_tokens;
   int32_t n_tokens = 0;
   std::vector<NewTokens> inputs;
@@ -193,12 +192,12 @@ void DraftModel::begin(std::vector<Draft*>& drafts) {
         {.sequence = &sequence, .tokens = tokens.last(static_cast<size_t>(n)), .one_by_one = true});
     return false;
   });
-  run(inputs, copies, drafts);
+  run(inputs, copies, drafts, draws);
   for (Draft* draft : drafts) draft->fork = model_.runner->fork(texts_.at(draft->task.group));
 }
 
 // Reads the token that each draft ends with.
-void DraftModel::go_on(std::vector<Draft*>& drafts) {
+void DraftModel::go_on(std::vector<Draft*>& drafts, DraftDraws& draws) {
   std::vector<NewTokens> inputs;
   std::vector<PageCopy> copies;
   std::erase_if(drafts, [&](Draft* draft) {
@@ -209,7 +208,7 @@ void DraftModel::go_on(std::vector<Draft*>& drafts) {
     inputs.push_back({.sequence = &draft->fork, .tokens = std::span(draft->tokens).last(1)});
     return false;
   });
-  run(inputs, copies, drafts);
+  run(inputs, copies, drafts, draws);
 }
 
 }  // namespace faststream

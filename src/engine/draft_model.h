@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft_draws.h"
 #include "engine/drafter.h"
 #include "engine/loaded_model.h"
 #include "engine/sequence.h"
@@ -50,15 +51,13 @@ class DraftModel final : public Drafter {
 
   [[nodiscard]] bool fits(const SequenceGroup& group, const Sequence& sequence) const;
   void read_but_last(const SequenceGroup& group);
-  void draw(std::vector<Draft*>& drafts);
-  void begin(std::vector<Draft*>& drafts);
-  void go_on(std::vector<Draft*>& drafts);
+  void begin(std::vector<Draft*>& drafts, DraftDraws& draws);
+  void go_on(std::vector<Draft*>& drafts, DraftDraws& draws);
   void run(std::span<const NewTokens> inputs, std::span<const PageCopy> copies,
-           std::vector<Draft*>& drafts);
+           std::vector<Draft*>& drafts, DraftDraws& draws);
 
   LoadedModel model_;
   std::map<const SequenceGroup*, Sequence> texts_;
-  std::vector<SampledToken> sampled_;
   std::vector<DraftPass> passes_;  // since a text or a draft was begun
 };
 

@@ -115,10 +115,10 @@ SamplingRow Generation::sampling_row_after(std::span<const int32_t> ahead) const
   return row;
 }
 
-std::optional<SamplingRow> Generation::sampling_row_ahead() const {
-  if (tokens_ahead() < 1 || matcher_ || has_penalties(rules_->sampling)) return std::nullopt;
+std::optional<SamplingRow> Generation::sampling_row_ahead(int32_t n) const {
+  if (tokens_ahead() < n || matcher_ || has_penalties(rules_->sampling)) return std::nullopt;
   SamplingRow row = sampling_row();
-  ++row.position;
+  row.position += static_cast<uint64_t>(n);
   return row;
 }
 

@@ -80,9 +80,9 @@ class Generation {
   /// How the token after these is drawn, which come next; for at most tokens_ahead() of them, of
   /// which a rule of output allows each. Valid likewise.
   [[nodiscard]] SamplingRow sampling_row_after(std::span<const int32_t> ahead) const;
-  /// How the token after the next one is drawn, whatever that is; nothing where it depends on it,
-  /// or the next one is the last. Valid likewise.
-  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead() const;
+  /// How the token after the next n is drawn, whatever these are; nothing where it depends on them,
+  /// or there is no room for it. Valid likewise.
+  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead(int32_t n) const;
   /// How many tokens can come next before one of which it is known how it is drawn. None where that
   /// depends on more than which they are: with sequences that may not come again.
   [[nodiscard]] int64_t tokens_ahead() const;
@@ -184,8 +184,8 @@ class SampleGroup final : public SequenceGroup {
     return text_.sampling_row_after(proposed);
   }
   [[nodiscard]] bool ends_with_next() const override { return text_.is_nearly_full(); }
-  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead() const override {
-    return text_.sampling_row_ahead();
+  [[nodiscard]] std::optional<SamplingRow> sampling_row_ahead(int32_t n) const override {
+    return text_.sampling_row_ahead(n);
   }
   std::span<const int32_t> accept(std::span<SampledToken> sampled) override;
   std::string_view write() override { return text_.write(); }

@@ -46,7 +46,7 @@ std::vector<DraftPass> MtpDrafter::draft(std::span<const DraftTask> tasks) {
   std::vector<DraftPass> passes;
   bool has_failed = false;
   try {
-    passes = draw(all);
+    passes = draw(all, !may_be_unread(heads_.back()->executor(), tasks));
   } catch (const std::exception&) {  // likewise
     has_failed = true;
   }
@@ -59,9 +59,12 @@ std::vector<DraftPass> MtpDrafter::draft(std::span<const DraftTask> tasks) {
   return passes;
 }
 
-std::vector<DraftPass> MtpDrafter::draw(std::vector<MtpDraft*> drafts) {
+std::vector<DraftPass> MtpDrafter::draw(std::vector<MtpDraft*> drafts, bool reads_each) {
   std::vector<DraftPass> passes;
+  DraftDraws draws;
   for (size_t n = 0; !drafts.empty(); ++n) {
+    // A head that takes over reads several tokens of a draft.
+    if (reads_each || n < heads_.size()) draws.read(passes);
     const Stopwatch watch;
     const int32_t n_tokens =
         n == 0 ? heads_.front()->n_unread() : static_cast<int32_t>(drafts.size());
@@ -72,9 +75,9 @@ std::vector<DraftPass> MtpDrafter::draw(std::vector<MtpDraft*> drafts) {
     } else {
       heads_.back()->go_on(drafts);
     }
-    heads_[std::min(n, heads_.size() - 1)]->draw(drafts);
-    passes.push_back({.n_tokens = n_tokens, .seconds = watch.seconds()});
+    heads_[std::min(n, heads_.size() - 1)]->draw(drafts, n_tokens, watch, draws);
   }
+  draws.read(passes);
   return passes;
 }
 

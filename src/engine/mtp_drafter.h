@@ -40,7 +40,7 @@ class MtpDrafter final : public Drafter {
   void forget(const SequenceGroup& group) override;
 
  private:
-  std::vector<DraftPass> draw(std::vector<MtpDraft*> drafts);
+  std::vector<DraftPass> draw(std::vector<MtpDraft*> drafts, bool reads_each);
   void forget_all();
 
   std::vector<std::unique_ptr<MtpHead>> heads_;

@@ -331,19 +331,16 @@ void MtpHead::go_on(std::vector<MtpDraft*>& drafts) {
   run(pass, [&] { predictor_.take_own_states(pass.rows); });
 }
 
-void MtpHead::draw(std::vector<MtpDraft*>& drafts) {
+void MtpHead::draw(std::vector<MtpDraft*>& drafts, int32_t n_tokens, const Stopwatch& watch,
+                   DraftDraws& draws) {
   if (drafts.empty()) return;
   std::vector<SamplingRow> rules(static_cast<size_t>(runner_.n_logits()));
-  for (const MtpDraft* draft : drafts) {
-    const SequenceGroup& group = *draft->task.group;
-    SamplingRow& row = rules[static_cast<size_t>(draft->row)];
-    row = draft->tokens.empty() ? group.sampling_row(0) : group.sampling_row_after(draft->tokens);
-    row.n_logprobs = -1;
-  }
-  runner_.sample(rules, sampled_);
+  std::vector<DraftDraws::Place> places;
   for (MtpDraft* draft : drafts) {
-    draft->tokens.push_back(sampled_[static_cast<size_t>(draft->row)].token);
+    rules[static_cast<size_t>(draft->row)] = draft_row(*draft->task.group, draft->tokens);
+    places.push_back({.tokens = &draft->tokens, .row = draft->row});
   }
+  draws.begin(runner_, std::move(rules), places, n_tokens, watch);
   std::erase_if(drafts, [](const MtpDraft* draft) {
     return draft->tokens.size() == static_cast<size_t>(draft->task.n_tokens);
   });

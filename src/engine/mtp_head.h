@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/draft_draws.h"
 #include "engine/drafter.h"
 #include "engine/runner.h"
 #include "engine/sequence.h"
@@ -76,8 +77,10 @@ class MtpHead {
   void take_over(std::vector<MtpDraft*>& drafts);
   /// Reads the token that each draft ends with, beside the hidden state that it was drawn of.
   void go_on(std::vector<MtpDraft*>& drafts);
-  /// A token for each draft; takes those away that have as many as are wanted.
-  void draw(std::vector<MtpDraft*>& drafts);
+  /// A token for each draft, from a pass of n_tokens that the stopwatch was started for; takes
+  /// those away that have as many as are wanted.
+  void draw(std::vector<MtpDraft*>& drafts, int32_t n_tokens, const Stopwatch& watch,
+            DraftDraws& draws);
   /// Gives back what a draft of this head holds.
   void release(MtpDraft& draft);
 
@@ -138,7 +141,6 @@ class MtpHead {
   bool reads_before_ = false;  // of its hidden states the head's before, not the model's
   std::map<const SequenceGroup*, Text> texts_;
   int32_t n_kept_ = 0;  // rows that hidden states are kept in, or were for texts that have gone
-  std::vector<SampledToken> sampled_;
 };
 
 }  // namespace faststream

@@ -179,7 +179,7 @@ void Scheduler::make_rules(Step& step, Parts parts) {
     const SequenceGroup& group = *part.entry->group;
     auto row = step.rules.begin() + static_cast<std::ptrdiff_t>(step.results[p].first_row);
     for (size_t i = 0; i < part.n_inputs; ++i) {
-      *row++ = step.plan.is_ahead ? group.sampling_row_ahead().value() : group.sampling_row(i);
+      *row++ = step.plan.is_ahead ? group.sampling_row_ahead(1).value() : group.sampling_row(i);
       const std::span proposed = step.plan.inputs[part.first_input + i].proposed;
       for (size_t n = 1; n <= proposed.size(); ++n) {
         *row++ = group.sampling_row_after(proposed.first(n));

@@ -97,7 +97,7 @@ bool SchedulingPolicy::can_be_followed(const StepPlan& step) const {
     if (!entry.runs_ahead || config_.outgrows(entry.kind.rope_length, text_length(entry) + 1)) {
       return false;
     }
-    if (!entry.group->ends_with_next() && !entry.group->sampling_row_ahead()) return false;
+    if (!entry.group->ends_with_next() && !entry.group->sampling_row_ahead(1)) return false;
   }
   return n == running_.size();
 }

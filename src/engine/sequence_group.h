@@ -64,10 +64,12 @@ class SequenceGroup {
 
   /// Whether its next token is the last one, whatever that will be.
   [[nodiscard]] virtual bool ends_with_next() const { return false; }
-  /// How the token after the next one is chosen, whatever that will be, of a group that always has
-  /// one sequence; nothing where that depends on it, or none will follow. The edits are valid until
-  /// the next accept().
-  [[nodiscard]] virtual std::optional<SamplingRow> sampling_row_ahead() const { return {}; }
+  /// How the token after the next n is chosen, whatever these will be, of a group that always has
+  /// one sequence; nothing where that depends on them, or none will follow. The edits are valid
+  /// until the next accept().
+  [[nodiscard]] virtual std::optional<SamplingRow> sampling_row_ahead(int32_t /*n*/) const {
+    return {};
+  }
 
   /// Takes what the device chose for each sequence, which may finish the group; where proposed
   /// tokens were looked at, what it chose after each of these, too, of which all counts up to the
