@@ -387,6 +387,18 @@ ProposalOffer SampleGroup::offer(CommonRates& common) {
   return {.most = most, .acceptance = draft_rate_.value(common.draft), .is_draft = true};
 }
 
+ProposalOffer SampleGroup::offer_ahead(CommonRates& common) {
+  note(common);
+  const auto most =
+      static_cast<int32_t>(std::min<int64_t>(text_.tokens_ahead() - 1, kMostProposed));
+  if (most <= 0 || speculation_ == Speculation::Kind::off || text_.rules().rule) return {};
+  if (lookup_) {
+    lookup_->read(text_.tokens(), common);
+    return lookup_->offer_ahead(most, common);
+  }
+  return {.most = most, .acceptance = draft_rate_.value(common.draft), .is_draft = true};
+}
+
 // What became of proposals since the last offer.
 void SampleGroup::note(CommonRates& common) {
   if (n_tried_ == 0) return;

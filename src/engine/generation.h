@@ -177,6 +177,7 @@ class SampleGroup final : public SequenceGroup {
   }
   [[nodiscard]] bool has_masks() const override { return text_.rules().rule != nullptr; }
   [[nodiscard]] ProposalOffer offer(CommonRates& common) override;
+  [[nodiscard]] ProposalOffer offer_ahead(CommonRates& common) override;
   bool propose(int32_t n) override;
   void suppose(std::span<const int32_t> tokens) override;
   [[nodiscard]] std::span<const int32_t> proposed() const override { return proposed_; }

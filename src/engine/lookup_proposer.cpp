@@ -76,9 +76,16 @@ ProposalOffer LookupProposer::offer(int32_t n_most, const CommonRates& common) c
   return {.most = n_most, .acceptance = rates_[r].value(common.lookup[r])};
 }
 
+ProposalOffer LookupProposer::offer_ahead(int32_t n_most, const CommonRates& common) const {
+  constexpr float kLikely = 0.5F;
+  if (length_ == 0 || offer(n_most, common).acceptance < kLikely) return {};
+  const size_t r = rate_of(length_ + 1);
+  return {.most = n_most, .acceptance = rates_[r].value(common.lookup[r])};
+}
+
 // By as many tokens as stood before.
-size_t LookupProposer::rate() const {
-  return std::min(static_cast<size_t>(std::bit_width(length_ - 1)), rates_.size() - 1);
+size_t LookupProposer::rate_of(size_t length) const {
+  return std::min(static_cast<size_t>(std::bit_width(length - 1)), rates_.size() - 1);
 }
 
 void LookupProposer::note(int32_t n_proposed, int32_t n_accepted, CommonRates& common) {

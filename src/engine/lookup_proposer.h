@@ -33,12 +33,15 @@ class LookupProposer {
   std::span<const int32_t> propose(std::span<const int32_t> text, int32_t n);
   /// What propose() has at most, and how likely these tokens fit.
   [[nodiscard]] ProposalOffer offer(int32_t n_most, const CommonRates& common) const;
+  /// The same of what it will have if the text's next token fits; nothing where that is unlikely.
+  [[nodiscard]] ProposalOffer offer_ahead(int32_t n_most, const CommonRates& common) const;
 
  private:
   void add(int32_t token);
   void make_room(std::span<const int32_t> text);
   void find(std::span<const int32_t> text);
-  [[nodiscard]] size_t rate() const;
+  [[nodiscard]] size_t rate() const { return rate_of(length_); }
+  [[nodiscard]] size_t rate_of(size_t length) const;
 
   size_t n_prompt_;
   // By a token's hash the end of the text up to where one such stood last, and for each token that

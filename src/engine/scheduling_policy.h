@@ -246,12 +246,12 @@ class SchedulingPolicy {
   void plan_sources();
   void choose_proposals();
   [[nodiscard]] std::vector<int32_t> wanted_proposals(std::span<Entry* const> decoding,
-                                                      int32_t n_decoding);
+                                                      int32_t n_decoding, bool ahead);
   [[nodiscard]] bool can_be_followed(const StepPlan& step) const;
   void plan_decode_ahead(Entry& entry, const NewTokens& before, int32_t row);
   void take_back(Entry& entry, const StepPlan& ended);
   [[nodiscard]] int32_t proposable(int32_t n_decoding) const;
-  [[nodiscard]] ProposalOffer offer_of(const Entry& entry, int32_t& n_more);
+  [[nodiscard]] ProposalOffer offer_of(const Entry& entry, bool ahead, int32_t& n_more);
   void propose(std::span<Entry* const> entries);
   bool read(const SequenceGroup& group);
   void plan_decode();

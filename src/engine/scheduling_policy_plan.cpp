@@ -60,12 +60,15 @@ bool SchedulingPolicy::plan_ahead(StepPlan& step, StepPlan& before) {
     cost += caches_.missing_for_step(part.entry->sequences);
   }
   const std::vector<int32_t> proposals =
-      wanted_proposals(going_on, static_cast<int32_t>(going_on.size()));
+      wanted_proposals(going_on, static_cast<int32_t>(going_on.size()), true);
   if (going_on.empty() || std::ranges::any_of(proposals, [](int32_t n) { return n > 0; }) ||
       !caches_.make_room(cost)) {
     return false;
   }
 
+  for (const Entry* entry : going_on) {
+    if (reads_states()) limits_.drafter->forget(*entry->group);
+  }
   begin_plan(step);
   step.is_ahead = before.is_followed = true;
   step.unknown_tokens.reserve(before.parts.size());  // which inputs point into
@@ -82,8 +85,10 @@ bool SchedulingPolicy::plan_ahead(StepPlan& step, StepPlan& before) {
 // another one without that any of them is known.
 bool SchedulingPolicy::can_be_followed(const StepPlan& step) const {
   const bool others_may_begin = may_admit_ && !waiting_.empty();
-  if (!limits_.runs_ahead || limits_.drafter != nullptr || n_turns() > 1 || others_may_begin ||
-      is_short_of_room_) {
+  // A drafter that follows texts reads hidden states of each step before the next one begins.
+  const bool are_states_read = reads_states() && most_followed() > 0;
+  if (!limits_.runs_ahead || limits_.always_proposes || n_turns() > 1 || others_may_begin ||
+      is_short_of_room_ || are_states_read) {
     return false;
   }
   size_t n = 0;
@@ -164,15 +169,16 @@ void SchedulingPolicy::choose_proposals() {
     decoding.push_back(entry);
     n_decoding += static_cast<int32_t>(entry->sequences.size());
   }
-  const std::vector<int32_t> wanted = wanted_proposals(decoding, n_decoding);
+  const std::vector<int32_t> wanted = wanted_proposals(decoding, n_decoding, false);
   for (size_t i = 0; i < wanted.size(); ++i) decoding[i]->n_proposing = wanted[i];
   std::erase_if(decoding, [](const Entry* entry) { return entry->n_proposing == 0; });
   propose(decoding);
 }
 
 // How many tokens each of these is to propose, of n_decoding sequences together; of none, nothing.
+// ahead: once it has its next token.
 std::vector<int32_t> SchedulingPolicy::wanted_proposals(std::span<Entry* const> decoding,
-                                                        int32_t n_decoding) {
+                                                        int32_t n_decoding, bool ahead) {
   n_proposable_ = proposable(n_decoding);
   if (n_proposable_ == 0 || !(limits_.always_proposes || gate_.is_open(n_decoding))) return {};
 
@@ -180,7 +186,7 @@ std::vector<int32_t> SchedulingPolicy::wanted_proposals(std::span<Entry* const> 
   std::vector<ProposalOffer> offers;
   offers.reserve(decoding.size());
   int32_t n_more = reads_texts() ? most_followed() - limits_.drafter->n_followed() : 0;
-  for (const Entry* entry : decoding) offers.push_back(offer_of(*entry, n_more));
+  for (const Entry* entry : decoding) offers.push_back(offer_of(*entry, ahead, n_more));
   std::vector<int32_t> wanted;
   if (limits_.always_proposes) {
     for (const ProposalOffer& offer : offers) {
@@ -225,8 +231,8 @@ int32_t SchedulingPolicy::proposable(int32_t n_decoding) const {
 
 // No more tokens than the text has before it is rotated otherwise. n_more: texts that the drafter
 // may begin to follow, those of earlier offers not counted.
-ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, int32_t& n_more) {
-  ProposalOffer offer = entry.group->offer(rates_);
+ProposalOffer SchedulingPolicy::offer_of(const Entry& entry, bool ahead, int32_t& n_more) {
+  ProposalOffer offer = ahead ? entry.group->offer_ahead(rates_) : entry.group->offer(rates_);
   if (offer.is_draft) {
     const bool is_followed = limits_.drafter != nullptr && limits_.drafter->follows(*entry.group);
     if (!is_followed && n_more-- <= 0) return {};

@@ -46,6 +46,8 @@ class SequenceGroup {
   /// still have, and how likely these come next: as `common` says until its own texts have shown
   /// otherwise, of which it tells `common`.
   [[nodiscard]] virtual ProposalOffer offer(CommonRates& /*common*/) { return {}; }
+  /// What it will probably offer once it has its next token, which nobody knows yet.
+  [[nodiscard]] virtual ProposalOffer offer_ahead(CommonRates& /*common*/) { return {}; }
   /// Proposes `n` tokens, no more than it offered, where it finds some by itself; returns whether
   /// it does.
   virtual bool propose(int32_t /*n*/) { return false; }
