@@ -274,7 +274,7 @@ TEST_F(ReplicasOnProcesses, EndSoonAfterOneWasKilledAndGoOn) {
   const std::string input = file_with("killed-replicas.jsonl", long_lines(60)).string();
   const ProgramResult whole = run_batch(input);
   const std::string output = new_output("killed-replicas-output.jsonl");
-  const std::vector<std::string> more = {"-t", "1", "-o", output, "--resume", "--slots", "3"};
+  const std::vector<std::string> more = {"-o", output, "--resume", "--slots", "3"};
   for (const int process : {0, 1}) {
     BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
     batch.wait_for_bytes(output, (fs::exists(output) ? fs::file_size(output) : 0) + 1);
@@ -297,7 +297,7 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatWasKilled) {
         file_with("left-replicas.jsonl", long_lines(static_cast<size_t>(n_lines))).string();
     const ProgramResult whole = run_batch(input);
     const std::string output = new_output("left-replicas-output.jsonl");
-    const std::vector<std::string> more = {"-t", "1", "-o", output, "--slots", "3"};
+    const std::vector<std::string> more = {"-o", output, "--slots", "3"};
     BackgroundBatch batch(
         replicas_on(processes, replicas, batch_args(input, more), {"--enable-recovery"}));
     batch.wait_for_bytes(output, 1);
@@ -313,8 +313,7 @@ TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatWasKilled) {
 TEST_F(ReplicasOnProcesses, GoOnWithoutOneThatIsNotHeardOf) {
   const std::string input = file_with("silent-replica.jsonl", long_lines(60)).string();
   const std::string output = new_output("silent-replica-output.jsonl");
-  BackgroundBatch batch(
-      replicas_on(3, 3, batch_args(input, {"-t", "1", "-o", output, "--slots", "3"})));
+  BackgroundBatch batch(replicas_on(3, 3, batch_args(input, {"-o", output, "--slots", "3"})));
   batch.wait_for_bytes(output, 1);
   ASSERT_NO_FATAL_FAILURE(send_signal(batch, 1, SIGSTOP));
   batch.wait();  // mpirun fails, as one has not ended by itself
@@ -346,7 +345,7 @@ TEST_F(ReplicasOnProcesses, EndAtInterruptsAndGoOn) {
   const ProgramResult whole = run_batch(input);
   for (const bool of_mpirun : {true, false}) {
     const std::string output = new_output("interrupted-replicas-output.jsonl");
-    const std::vector<std::string> more = {"-t", "1", "-o", output, "--resume", "--slots", "3"};
+    const std::vector<std::string> more = {"-o", output, "--resume", "--slots", "3"};
     BackgroundBatch batch(replicas_on(3, 3, batch_args(input, more)));
     batch.wait_for_bytes(output, 1);
     if (of_mpirun) {
