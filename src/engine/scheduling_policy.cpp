@@ -128,13 +128,14 @@ void SchedulingPolicy::tell_drafter(const StepPlan& step, std::span<const Part> 
   std::vector<ProcessedTokens> processed;
   int32_t row = 0;
   for (const Part& part : parts) {
-    const SequenceGroup& group = *part.entry->group;
+    const SequenceGroup* group = part.entry == nullptr ? nullptr : part.entry->group;
     for (const NewTokens& input : step.inputs_of({&part, 1})) {
       const int32_t n = input.n_tokens();
       const int32_t n_rows = has_states ? n : input.n_logits();
-      if (n_rows == n && input.with_states == has_states && may_follow(group)) {
+      if (group != nullptr && n_rows == n && input.with_states == has_states &&
+          may_follow(*group)) {
         processed.push_back(
-            {.group = &group, .first = input.sequence->n_cached - n, .row = row, .n_tokens = n});
+            {.group = group, .first = input.sequence->n_cached - n, .row = row, .n_tokens = n});
       }
       row += n_rows;
     }

@@ -213,6 +213,12 @@ TEST_P(MtpEngine, ChangesNoText) {
   Engine preempting(model(), tight);
   expect_same_answers(run_together(preempting, all, answer_of), expected, "preempted");
   EXPECT_GT(preempting.stats().preemptions, 0);
+
+  tight = running_ahead("mtp", 8, device());
+  tight.kv_tokens = tight.context = 256;
+  Engine ahead(model(), tight);
+  expect_same_answers(run_together(ahead, all, answer_of), expected, "ahead");
+  EXPECT_EQ(ahead.stats().free_tokens, ahead.info().kv_tokens);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, MtpEngine,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/forwarding_backend.h"
 #include "engine/engine.h"
 #include "unit/engine/mixed_requests.h"
 
@@ -21,6 +22,27 @@ inline EngineOptions speculating(const std::string& speculate, int32_t slots,
           .slots = slots,
           .speculate = speculate,
           .always_speculate = true};
+}
+
+// A device that is beside the host, as a GPU is: the engine runs ahead.
+class DeviceBesideHost final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  [[nodiscard]] bool runs_beside_host() const override { return true; }
+
+ private:
+  void before(std::string_view /*operation*/) override {}
+};
+
+// On such a device, and where it is worth it alone.
+inline EngineOptions running_ahead(const std::string& speculate, int32_t slots,
+                                   const std::string& device = "cpu") {
+  EngineOptions options = speculating(speculate, slots, device);
+  options.always_speculate = false;
+  options.wrap_backend = [](std::unique_ptr<Backend> backend) {
+    return std::make_unique<DeviceBesideHost>(std::move(backend));
+  };
+  return options;
 }
 
 // Tests over devices and models by name: "cpu" or "cuda", which is skipped where there is no GPU.

@@ -85,6 +85,21 @@ TEST_P(SpeculationEngine, LookupChangesNoText) {
   EXPECT_GT(preempting.stats().preemptions, 0);
 }
 
+TEST_P(SpeculationEngine, RunsAheadWithTheSameTexts) {
+  const std::vector<Request> all = requests_that_repeat();
+  const auto [exactly, expected, plain_steps] = without_speculation(all);
+  for (const std::string& how : {std::string("off"), std::string("lookup"),
+                                 "draft=" + engine_model(WeightFormat::bf16).string()}) {
+    Engine alone(model(), running_ahead(how, 1, device()));
+    expect_same_answers(run_alone(alone, all, exact_answer), exactly, how + " alone");
+    EngineOptions tight = running_ahead(how, 8, device());
+    tight.kv_tokens = tight.context = 256;
+    Engine engine(model(), tight);
+    expect_same_answers(run_together(engine, all, answer_of), expected, how + " together");
+    EXPECT_EQ(engine.stats().free_tokens, engine.info().kv_tokens);
+  }
+}
+
 // Each turn says again all that was said.
 TEST_P(SpeculationEngine, LookupChangesNoChat) {
   const auto chat = [&](const EngineOptions& with) {
