@@ -315,6 +315,17 @@ TEST(Families, MakeEncoderDecodersOfTwoEncoders) {
   EXPECT_TRUE(says(error_of([&] { describe(last); }), "encoder", "pad_token_id"));
 }
 
+TEST(Families, GoByT5sActivationWhereItStandsBesideTheNameThatItFollowsFrom) {
+  json config = golden_config("seq2seq/t5");
+  config["dense_act_fn"] = "silu";
+  EXPECT_EQ(describe(config).layer(0).ffn.activation, Activation::silu);
+  config.erase("dense_act_fn");
+  config.erase("is_gated_act");
+  config["feed_forward_proj"] = "gated-gelu";
+  EXPECT_EQ(describe(config).layer(0).ffn.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(describe(config).layer(0).ffn.gated);
+}
+
 TEST(Families, EmbedWithDprByItsOwnProduct) {
   json config = golden_config("encoders/dpr_question");
   EXPECT_EQ(describe(config).vector_size(), 20);
