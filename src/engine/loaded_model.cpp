@@ -15,7 +15,7 @@
 namespace faststream {
 
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config) {
-  if (!config.encoder) return std::nullopt;
+  if (!config.encoder || config.output.none) return std::nullopt;
   return answer_rules_from_json(file.section("answers"), config.vocab, config.prompt_vocab(),
                                 file.name() + ": answers");
 }
