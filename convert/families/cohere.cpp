@@ -72,7 +72,7 @@ FamilyModel describe_cohere_compass(const FamilySource& source) {
   const JsonView& config = source.config;
   nlohmann::json plain = config.value();  // without what differs from type to type
   plain.erase("rope_parameters");
-  FamilyModel model = cohere_in(JsonView(plain, "config.json"), 10000);
+  FamilyModel model = cohere_in(config.with(plain), 10000);
   model.modules.interleaved = false;
   model.modules.output_norm_scale = number_in(config, "logit_scale", 1);
   set_windows(model.config, config, window_in(config, 4096), [](int64_t) { return false; });

@@ -109,8 +109,7 @@ FamilyModel describe_ernie4_5_vl_moe(const FamilySource& source) {
     const nlohmann::json of_text = pair->front();
     *pair = of_text;
   }
-  FamilyModel model = describe_ernie4_5_moe(
-      {JsonView(text, "config.json of Ernie 4.5 VL, its text part"), source.weights});
+  FamilyModel model = describe_ernie4_5_moe({source.config.with(text), source.weights});
   model.config.output.bias = false;
   Modules& m = model.modules;
   m.left_out = {"vision_model.", "resampler_model.", "mlp.gate.weight_1"};

@@ -382,7 +382,8 @@ void score_labels_of_text(FamilyModel& model, const JsonView& config) {
 
 void begin_after_padding(ModelConfig& model, const JsonView& config) {
   EmbeddingConfig& embedding = model.embedding;
-  embedding.offset = config.get<int64_t>("pad_token_id", 1) + 1;
+  const auto padding = config.find("pad_token_id");
+  embedding.offset = (padding ? padding->as<int64_t>(-1, kMaxContext) : 1) + 1;
   model.max_context = embedding.positions - embedding.offset;
 }
 
@@ -555,7 +556,7 @@ void set_ropes_of_types(ModelConfig& model, const JsonView& config,
                         const nlohmann::json& otherwise) {
   nlohmann::json said = config.value();
   if (!config.find("rope_parameters")) said["rope_parameters"] = otherwise;
-  const JsonView source(said, "config.json");
+  const JsonView source = config.with(said);
   const JsonView ropes = source.member("rope_parameters");
   model.ropes.clear();
   std::map<std::string_view, size_t> of_types;
@@ -582,8 +583,10 @@ void refuse_if(const JsonView& config, std::string_view key, std::string_view wh
 void refuse_other(const JsonView& config, std::string_view key, const nlohmann::json& known) {
   const auto found = config.find(key);
   if (!found || found->value() == known) return;
-  found->fail("is " + printable(found->value().dump()) + ", which is not supported; only " +
-              known.dump() + " is");
+  const std::string value = found->value().dump();
+  constexpr size_t kMostShown = 64;
+  found->fail((value.size() <= kMostShown ? "is " + printable(value) : "has a value") +
+              ", which is not supported; only " + known.dump() + " is");
 }
 
 void use_predicting_layers(FamilyModel& model, const Checkpoint& weights, int64_t count) {

@@ -230,7 +230,7 @@ FamilyModel describe_gemma4_unified(const FamilySource& source) {
   if (!config.contains("max_position_embeddings")) {
     config["max_position_embeddings"] = kUnifiedContext;
   }
-  return describe_gemma4({JsonView(config, "config.json of Gemma 4"), source.weights});
+  return describe_gemma4({source.config.with(config), source.weights});
 }
 
 FamilyModel describe_gemma4(const FamilySource& source) {

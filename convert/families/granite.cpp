@@ -17,9 +17,8 @@ RopeConfig rope_with(const JsonView& config, const ModelConfig& model, double th
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (changed.contains(key) && changed[key].is_object()) changed[key].erase("rope_theta");
   }
-  return rope_from_hf(
-      JsonView(changed, "config.json with a base of \"layer_rope_theta\""),
-      {.head_dim = model.layer(0).attention().head_dim, .max_context = model.max_context});
+  return rope_from_hf(config.with(changed), {.head_dim = model.layer(0).attention().head_dim,
+                                             .max_context = model.max_context});
 }
 
 // Sinks, windows in all but every fourth layer, and bases of rotations, 0 for none.
@@ -79,7 +78,7 @@ FamilyModel describe_granite_docling(const FamilySource& source) {
                           {"residual_multiplier", 0.263},
                           {"attention_multiplier", 0.015625}};
   whole.update(source.config.value());
-  return describe_granite({JsonView(whole, "config.json of Granite for Docling"), source.weights});
+  return describe_granite({source.config.with(whole), source.weights});
 }
 
 FamilyModel describe_granitemoe(const FamilySource& source) {

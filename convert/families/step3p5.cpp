@@ -124,7 +124,7 @@ void set_attention(ModelConfig& model, const JsonView& config, const PlainShape&
   for (const char* released : {"rope_theta", "rope_scaling", "partial_rotary_factors"}) {
     said.erase(released);
   }
-  set_ropes_of_types(model, JsonView(said, "config.json"), {});
+  set_ropes_of_types(model, config.with(said), {});
   for (LayerConfig& layer : model.layer_kinds) {
     AttentionConfig& attention = layer.attention();
     if (attention.window > 0) attention.n_heads = n_heads;
@@ -186,7 +186,7 @@ void name_modules(Modules& m, const Checkpoint& weights) {
 
 FamilyModel describe_step3p5(const FamilySource& source) {
   const nlohmann::json as_now = renewed(source.config);
-  const JsonView config(as_now, "config.json");
+  const JsonView config = source.config.with(as_now);
   refuse_if(config, "use_bidirectional_attention", "attention to later tokens");
   refuse_other(config, "use_head_wise_attn_gate", true);
   refuse_other(config, "use_moe_router_bias", true);

@@ -31,13 +31,13 @@ T5Shape t5_shape_in(const JsonView& config, const T5Kind& kind) {
   shape.ffn_size = count_in(config, "d_ff", kMaxSize, 2048);
   constexpr std::string_view kGated = "gated-";
   const auto name = config.get<std::string>("feed_forward_proj", kind.feed_forward);
-  shape.gated = name.starts_with(kGated);
+  const bool gated = name.starts_with(kGated);
   // "gated-gelu" is the approximate one for historical reasons; other names mean what they say.
-  shape.activation =
-      name == "gated-gelu"
-          ? Activation::gelu_tanh
-          : activation_named(config,
-                             std::string_view(name).substr(shape.gated ? kGated.size() : 0));
+  const std::string activation =
+      name == "gated-gelu" ? "gelu_new" : name.substr(gated ? kGated.size() : 0);
+  // What Transformers makes of the name it writes as well, and goes by that where it is there.
+  shape.gated = config.get("is_gated_act", gated);
+  shape.activation = activation_in(config, "dense_act_fn", activation);
   shape.norm_eps = number_in(config, "layer_norm_epsilon", 1e-6);
   return shape;
 }

@@ -25,23 +25,6 @@ const ordered_json* find(const ordered_json& object, const char* key) {
   return found == object.end() || found->is_null() ? nullptr : &*found;
 }
 
-// Of a message's parts, which are all text.
-std::string joined_text(const ordered_json& parts, const std::string& name) {
-  std::string text;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string part_name = name + "[" + std::to_string(i) + "]";
-    if (!parts[i].is_object()) fail(part_name, "is not an object");
-    const ordered_json* type = find(parts[i], "type");
-    const ordered_json* part = find(parts[i], "text");
-    if (type == nullptr || *type != "text") {
-      fail(part_name, "is not text, which is all there can be");
-    }
-    if (part == nullptr || !part->is_string()) fail(part_name + ".text", "is not a text");
-    text += part->get_ref<const std::string&>();
-  }
-  return text;
-}
-
 Message read_message(const ordered_json& object, const std::string& name) {
   if (!object.is_object()) fail(name, "is not an object");
   Message message;
@@ -57,7 +40,7 @@ Message read_message(const ordered_json& object, const std::string& name) {
     } else if (key == "content" && value.is_string()) {
       message.content = value.get<std::string>();
     } else if (key == "content" && value.is_array()) {
-      message.content = joined_text(value, name + ".content");
+      message.content = text_of_parts(value, name + ".content");
     } else if (key == "content" && !value.is_null()) {
       fail(name + ".content", "is not a text");
     } else if (key != "content" || may_be_null) {
@@ -87,6 +70,22 @@ std::string member(const ordered_json& object, const char* key, ordered_json::va
 
 bool is_conversation_member(std::string_view name) {
   return std::find(kMembers.begin(), kMembers.end(), name) != kMembers.end();
+}
+
+std::string text_of_parts(const ordered_json& parts, const std::string& name) {
+  std::string text;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string part_name = name + "[" + std::to_string(i) + "]";
+    if (!parts[i].is_object()) fail(part_name, "is not an object");
+    const ordered_json* type = find(parts[i], "type");
+    const ordered_json* part = find(parts[i], "text");
+    if (type == nullptr || *type != "text") {
+      fail(part_name, "is not text, which is all there can be");
+    }
+    if (part == nullptr || !part->is_string()) fail(part_name + ".text", "is not a text");
+    text += part->get_ref<const std::string&>();
+  }
+  return text;
 }
 
 ChatPrompt read_conversation(const ordered_json& object) {

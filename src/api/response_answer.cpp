@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "api/conversation.h"
 #include "support/error.h"
 #include "support/printable.h"
 
@@ -204,19 +205,20 @@ const std::string* find_text(const ordered_json& object, const char* key) {
   return found == object.end() ? nullptr : found->get_ptr<const std::string*>();
 }
 
-// The content of a message: parts of other types than of texts stay, and are refused as a chat's.
-ordered_json chat_content(const ordered_json& content) {
-  if (!content.is_array()) return content;
-  ordered_json parts = content;
+// The text of a member that is one, or a list of parts of text; null stays, where it may be.
+ordered_json chat_content(const ordered_json& item, const char* key, const std::string& of_item,
+                          bool may_be_null = false) {
+  const std::string name = of_item + "." + key;
+  const auto content = item.find(key);
+  if (content == item.end() || (content->is_null() && !may_be_null)) refuse(name, "is missing");
+  if (content->is_string() || content->is_null()) return *content;
+  if (!content->is_array()) refuse(name, "is not a text");
+  ordered_json parts = *content;
   for (ordered_json& part : parts) {
     const std::string* type = part.is_object() ? find_text(part, "type") : nullptr;
     if (type != nullptr && (*type == "input_text" || *type == "output_text")) part["type"] = "text";
-    if (part.is_object()) {
-      part.erase("annotations");
-      part.erase("logprobs");
-    }
   }
-  return parts;
+  return text_of_parts(parts, name);
 }
 
 // A call that an earlier response had; several in a row are of one message.
@@ -241,15 +243,12 @@ void add_item(const ordered_json& item, const std::string& name, ordered_json& m
   if (type == nullptr || *type == "message") {
     const std::string* role = find_text(item, "role");
     if (role == nullptr) refuse(name + ".role", "is not a text");
-    const auto content = item.find("content");
-    if (content == item.end()) refuse(name + ".content", "is missing");
-    messages.push_back({{"role", *role}, {"content", chat_content(*content)}});
+    messages.push_back(
+        {{"role", *role}, {"content", chat_content(item, "content", name, *role == "assistant")}});
   } else if (*type == "function_call") {
     add_call(item, name, messages);
   } else if (*type == "function_call_output") {
-    const auto output = item.find("output");
-    if (output == item.end()) refuse(name + ".output", "is missing");
-    ordered_json message = {{"role", "tool"}, {"content", chat_content(*output)}};
+    ordered_json message = {{"role", "tool"}, {"content", chat_content(item, "output", name)}};
     if (const std::string* id = find_text(item, "call_id")) message["tool_call_id"] = *id;
     messages.push_back(std::move(message));
   } else if (*type != "reasoning") {  // which no template is given
@@ -276,6 +275,7 @@ ordered_json chat_messages(const ordered_json& body) {
   for (size_t i = 0; i < input->size(); ++i) {
     add_item((*input)[i], "input[" + std::to_string(i) + "]", messages);
   }
+  if (messages.empty()) refuse("input", "has no message; give one");
   return messages;
 }
 

@@ -15,7 +15,7 @@
 namespace faststream {
 
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config) {
-  if (!config.encoder) return std::nullopt;
+  if (!config.encoder || config.output.none) return std::nullopt;
   return answer_rules_from_json(file.section("answers"), config.vocab, config.prompt_vocab(),
                                 file.name() + ": answers");
 }
@@ -107,10 +107,7 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
   if (!adapters.empty()) config = config_of_files(files);
   answers = find_answer_rules(file, config);
   const KvFormat kv = choose_kv_format(options.kv, config, file.name(), untaken_kv);
-  EngineOptions wanted = options;
-  if (options.slots_for_search && answers) {
-    wanted.slots = std::max(wanted.slots, answers->search.beams);
-  }
+  const int32_t least_slots = options.slots_for_search && answers ? answers->search.beams : 1;
   if (!config.encoder) speculation = speculation_from_name(options.speculate);
   ranks = std::make_unique<Ranks>(options.device, options.threads, options.link, options.stages);
   if (speculation.kind == Speculation::Kind::mtp) config.predictors = find_predictors(file);
@@ -120,8 +117,16 @@ LoadedModel::LoadedModel(const std::filesystem::path& path, const EngineOptions&
     figures.free_bytes =
         static_cast<size_t>(static_cast<double>(rank_figures.free_bytes) * options.memory_part);
     if (options.memory > 0) figures.free_bytes = std::min(figures.free_bytes, options.memory);
-    plan =
-        plan_memory_of(file.name(), share, wanted, rank_figures.weight_bytes, max_logits, figures);
+    EngineOptions wanted = options;
+    const auto plan_wanted = [&] {
+      return plan_memory_of(file.name(), share, wanted, rank_figures.weight_bytes, max_logits,
+                            figures);
+    };
+    plan = plan_wanted();
+    if (plan.slots < least_slots) {
+      wanted.slots = least_slots;
+      plan = plan_wanted();
+    }
     return runner_limits(plan);
   };
   place(ranks->device().device, ranks->device().threads,

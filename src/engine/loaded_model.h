@@ -58,8 +58,8 @@ std::vector<ModelFile> open_adapters(const std::vector<AdapterOption>& adapters,
 KvFormat choose_kv_format(const std::string& name, const ModelConfig& config,
                           const std::string& file, UntakenKv untaken = UntakenKv::is_refused);
 
-/// How the texts of a model with an encoder begin and end; nothing where it has none. Throws Error
-/// when the file does not say.
+/// How the texts of a model with an encoder begin and end; nothing where it has none, or writes no
+/// texts. Throws Error when the file does not say.
 std::optional<AnswerRules> find_answer_rules(const ModelFile& file, const ModelConfig& config);
 
 /// Throws Error when the model is an encoder, which writes no text.

@@ -13,7 +13,9 @@
 #include <new>
 #include <span>
 #include <sstream>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "program/bus_error.h"
 #include "program/help_formatter.h"
@@ -44,10 +46,30 @@ void share_heap_of_limited_addresses() {
   }
 }
 
-void parse_and_run(CLI::App& app, int argc, const char* const* argv,
+// The last first, as CLI11 takes them. It would take what follows "--name=" as the option's value,
+// where an empty one is meant: that of a script's empty variable.
+std::vector<std::string> arguments_from_last(const CLI::App& app,
+                                             std::span<const char* const> arguments) {
+  std::vector<std::string> all;
+  for (const std::string argument : arguments) {
+    const std::string name = argument.substr(0, argument.find('='));
+    const CLI::Option* option = name.size() + 1 == argument.size() && name.starts_with("--")
+                                    ? app.get_option_no_throw(name)
+                                    : nullptr;
+    if (option != nullptr && option->get_items_expected_min() > 0) {
+      all.insert(all.end(), {name, ""});
+    } else {
+      all.push_back(argument);
+    }
+  }
+  std::ranges::reverse(all);
+  return all;
+}
+
+void parse_and_run(CLI::App& app, std::span<const char* const> arguments,
                    const std::function<void()>& command) {
   try {
-    app.parse(argc, argv);
+    app.parse(arguments_from_last(app, arguments));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0) throw;
     std::ostringstream text;
@@ -76,12 +98,12 @@ int run_program(const std::string& name, int argc, const char* const* argv,
   CLI::App app("", name);
   app.formatter(std::make_shared<HelpFormatter>());
   add_options(app);
+  const std::span arguments(argv + std::min(argc, 1), argv + argc);
   try {
-    parse_and_run(app, argc, argv, command);
+    parse_and_run(app, arguments, command);
     flush_output();
     return kExitDone;
   } catch (const CLI::ParseError& error) {
-    const std::span arguments(argv + std::min(argc, 1), argv + argc);
     return fail(name, usage_sentence(app, error, arguments) + " (see " + name + " --help)",
                 kExitUsage);
   } catch (const UsageError& error) {

@@ -225,7 +225,10 @@ void Api::rerank(const Shared& exchange, const HttpRequest& request) {
   if (!info.scores || !info.pairs || info.vector_size != 1) {
     throw RequestError(
         {.status = 400,
-         .message = "the model scores no pairs of texts; give a cross-encoder's name",
+         .message = info.scores && info.pairs
+                        ? "the model gives each pair several scores, of which none is the rank; "
+                          "faststream-run --rank prints them"
+                        : "the model scores no pairs of texts; give a cross-encoder's name",
          .param = "model",
          .code = "model_not_supported"});
   }

@@ -80,6 +80,7 @@ void EmbedQueue::compute(std::vector<EmbedTask> tasks) {
   } catch (const std::exception&) {
     error = "there is not enough memory for these texts; give fewer";
   }
+  n_texts_ -= n_taken;  // before anybody hears of it and sends more
   auto next = vectors.begin();
   for (EmbedTask& task : tasks) {
     std::vector<TextVector> own;
@@ -90,7 +91,6 @@ void EmbedQueue::compute(std::vector<EmbedTask> tasks) {
     }
     task.done(std::move(own), error);
   }
-  n_texts_ -= n_taken;
 }
 
 }  // namespace faststream::server

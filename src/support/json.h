@@ -69,6 +69,8 @@ class JsonView {
   JsonView(const nlohmann::json& value, std::string_view where, std::string_view advice = "");
 
   [[nodiscard]] const nlohmann::json& value() const { return *value_; }
+  /// `value` in this one's place, as where a file is completed: it must outlive the view.
+  [[nodiscard]] JsonView with(const nlohmann::json& value) const { return {*this, value, path_}; }
   /// Throws Error about this value; `what` goes on after its name: "is not a known type".
   [[noreturn]] void fail(const std::string& what) const;
 

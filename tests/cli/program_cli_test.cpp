@@ -50,6 +50,22 @@ TEST(Programs, FailWhereTheirOutputIsLost) {
   }
 }
 
+TEST(Programs, TakeNothingAfterAnEqualsSignAsAnEmptyValue) {
+  const auto generate = [](const std::vector<std::string>& prompt) {
+    std::vector<std::string> command = {"faststream-run", "-m", engine_model(), "--device", "cpu",
+                                        "--temp",         "0",  "--tokens",     "8"};
+    command.insert(command.end(), prompt.begin(), prompt.end());
+    command.emplace_back("--echo");
+    return run_program(command);
+  };
+  const ProgramResult empty = generate({"--prompt="});
+  EXPECT_EQ(empty.exit_code, 0) << empty.err;
+  EXPECT_EQ(empty.out, generate({"--prompt", ""}).out);
+  const ProgramResult nameless = run_program({"faststream-convert", "--check=", "--quiet"});
+  EXPECT_EQ(nameless.exit_code, 2);
+  EXPECT_NE(nameless.err.find("--check: is empty"), std::string::npos) << nameless.err;
+}
+
 TEST(Programs, NeedNoStandardOutputForWhatPrintsNothing) {
   const std::string output = scratch_folder() / "closed.jsonl";
   const std::vector<std::string> batch = {

@@ -286,8 +286,9 @@ std::string served_encoder(const std::string& name) {
 }
 
 TEST(Serve, GivesVectorsAndRankings) {
-  const Server encoders(
-      {"-m", "vectors=" + served_encoder("bert"), "-m", "ranks=" + served_encoder("bert_rank")});
+  const Server encoders({"-m", "vectors=" + served_encoder("bert"), "-m",
+                         "ranks=" + served_encoder("bert_rank"), "-m",
+                         "labels=" + served_encoder("t5_rank")});
   const auto embed = [&](const std::string& members) {
     return encoders.post("/v1/embeddings", R"({"model":"vectors",)" + members + "}");
   };
@@ -332,6 +333,9 @@ TEST(Serve, GivesVectorsAndRankings) {
   EXPECT_TRUE(ranking.at("results").at(0).at("document").at("text").is_string());
   EXPECT_EQ(param_of(encoders.post("/v1/rerank", R"({"model":"ranks","documents":["x"]})")),
             "query");
+  const std::string of_labels =
+      refusal(encoders.post("/v1/rerank", R"({"model":"labels","query":"x","documents":["x"]})"));
+  EXPECT_NE(of_labels.find("several scores"), std::string::npos) << of_labels;
 }
 
 TEST(Serve, SaysWhyAModelWithSparseAttentionTakesNoLongerTexts) {

@@ -12,10 +12,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "convert/command/show.h"
 #include "engine/cache_kinds.h"
 #include "engine/embedder.h"
 #include "engine/kv_groups.h"
@@ -283,6 +285,14 @@ TEST_P(EncoderGoldenTest, TextsGiveTransformersVectors) {
                          : format == WeightFormat::bf16 ? 0.06
                                                         : 0.25;
     expect_close(values, vectors_, bound * std::max(largest, 1.0));
+  }
+}
+
+TEST(EncoderGolden, FilesAreFoundToBeOfUse) {
+  for (const char* name : {"bert_rank", "dpr_question", "bart_rank", "t5_rank"}) {
+    const ConvertedCheckpoint on_disk(encoder_file(name));
+    std::ostringstream out;
+    EXPECT_EQ(error_of([&] { convert::verify_model_file(on_disk.path(), out); }), "") << name;
   }
 }
 

@@ -18,6 +18,7 @@
 #include "models/model.h"
 #include "searches.h"
 #include "unit/backend/test_backends.h"
+#include "unit/support/file_helpers.h"
 
 namespace faststream {
 namespace {
@@ -171,6 +172,30 @@ TEST(Seq2SeqGoldenTexts, AreTransformersTranslations) {
     request.search.beams = 4;
     EXPECT_EQ(engine.submit(request).get().outputs.front().text, pair.at(1)) << pair.at(0);
   }
+}
+
+// As servers and Python ask for them.
+TEST(Seq2SeqGoldenTexts, HaveSlotsForASearchAndAsManyMoreAsMemoryAllows) {
+  TemporaryFolder folder;
+  convert::ConvertOptions options = seq2seq_model("plbart");
+  for (const auto& file : std::filesystem::directory_iterator(options.checkpoint)) {
+    std::filesystem::copy(file, folder.path());
+  }
+  options.checkpoint = folder.path();
+  const auto slots_of = [&](const json& search, const EngineOptions& engine) {
+    write_bytes(folder.path() / "generation_config.json", search.dump());
+    const ConvertedCheckpoint model(options);
+    return Engine(model.path(), engine).info().slots;
+  };
+  EngineOptions engine{.device = "cpu", .threads = 1};
+  const int32_t as_memory_allows = slots_of({{"num_beams", 1}}, engine);
+  EXPECT_GT(as_memory_allows, 3);
+  engine.slots_for_search = true;
+  EXPECT_EQ(slots_of({{"num_beams", 1}}, engine), as_memory_allows);
+  EXPECT_EQ(slots_of({{"num_beams", 3}}, engine), as_memory_allows);
+  engine.slots = 2;
+  EXPECT_EQ(slots_of({{"num_beams", 1}}, engine), 2);
+  EXPECT_EQ(slots_of({{"num_beams", 3}}, engine), 3);
 }
 
 TEST(Seq2SeqGoldenTexts, TakeTokensOfPromptsFromOneVocabularyAndOthersFromAnother) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "support/error.h"
+#include "support/printable.h"
 #include "text/rules/counted_graph.h"
 
 namespace faststream::rules {
@@ -483,8 +484,8 @@ void Automaton::refuse_left_recursion() const {
       stack.emplace_back(rule, true);
       for (const int32_t next : first[static_cast<size_t>(rule)]) {
         if (marks[static_cast<size_t>(next)] == Mark::open) {
-          throw Error("the rule \"" + rules_[static_cast<size_t>(next)].name +
-                      "\" is left-recursive (it can begin with itself, indirectly); write it as a "
+          throw Error("the rule " + in_quotes(rules_[static_cast<size_t>(next)].name) +
+                      " is left-recursive (it can begin with itself, indirectly); write it as a "
                       "repetition");
         }
         stack.emplace_back(next, false);

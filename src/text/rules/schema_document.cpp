@@ -12,11 +12,23 @@
 #include "support/error.h"
 #include "support/json.h"
 #include "support/printable.h"
+#include "support/utf8.h"
 #include "text/rules/json_schema.h"
 #include "text/rules/uri.h"
 
 namespace faststream::rules {
 namespace {
+
+/// Of names that are kept once for each schema below them: a place, the base of its references.
+constexpr size_t kMaxNameBytes = size_t{32} << 20U;
+
+// A place in an error, where a name may be long.
+std::string shown_place(const std::string& pointer) {
+  constexpr size_t kMaxBytes = 256;
+  if (pointer.size() <= kMaxBytes) return pointer;
+  std::string start = pointer.substr(0, kMaxBytes);
+  return take_utf8(start) + "...";
+}
 
 // What a keyword's value is.
 enum class Kind : uint8_t {
@@ -219,18 +231,29 @@ SchemaDocument::SchemaDocument(std::string_view text) {
   resolve_references();
 }
 
+void SchemaDocument::count_name(size_t bytes) {
+  n_name_bytes_ += bytes;
+  if (n_name_bytes_ > kMaxNameBytes) {
+    throw Error(
+        "the JSON schema has many parts below, or references to, long names; shorten these");
+  }
+}
+
 void SchemaDocument::index(SchemaJson& schema, const std::string& place, std::string base) {
+  count_name(place.size());
   if (!places_.emplace(&schema, Place{place, places_.size()}).second) return;
   if (!schema.is_object() && !schema.is_boolean()) {
-    throw Error("the JSON schema's " + place + " is no object, true or false");
+    throw Error("the JSON schema's " + shown_place(place) + " is no object, true or false");
   }
   if (!schema.is_object()) return;
   base = index_names(schema, std::move(base));
+  count_name(base.size());
   for (auto& [name, value] : schema.items()) {
     const Keyword* keyword = find_keyword(name);
     if (keyword == nullptr) continue;
     if (const char* fault = fault_of(keyword->kind, value)) {
-      throw Error("the JSON schema's " + place + " has " + in_quotes(name) + ", " + fault);
+      throw Error("the JSON schema's " + shown_place(place) + " has " + in_quotes(name) + ", " +
+                  fault);
     }
     const std::string at = place + "/" + escaped_pointer(name);
     switch (keyword->kind) {
@@ -294,7 +317,9 @@ void SchemaDocument::resolve_references() {
         throw Error("the JSON schema's " + place(*each.schema) + " has the \"$dynamicRef\" " +
                     in_quotes(reference) + ", of which there are several, which is not supported");
       }
-      *found = canonical(reference, each.base);
+      std::string pointer = canonical(reference, each.base);
+      count_name(pointer.size());
+      *found = std::move(pointer);
     }
   }
   references_.clear();
@@ -342,7 +367,7 @@ const SchemaJson& SchemaDocument::keep(SchemaJson schema) {
 
 std::string SchemaDocument::place(const SchemaJson& schema) const {
   const auto found = places_.find(&schema);
-  return found == places_.end() ? "#" : found->second.pointer;
+  return found == places_.end() ? "#" : shown_place(found->second.pointer);
 }
 
 size_t SchemaDocument::position(const SchemaJson& schema) const {

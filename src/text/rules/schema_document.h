@@ -52,13 +52,16 @@ class SchemaDocument {
   const SchemaJson& keep(SchemaJson schema);
   /// What is valid where a schema is not. Throws Error where that cannot be said.
   const SchemaJson& negation(const SchemaJson& schema);
-  /// Where a part of the document is, for errors: "#/properties/x"; of others the nearest.
+  /// Where a part of the document is, for errors: "#/properties/x", or of a long one the start; of
+  /// others "#".
   [[nodiscard]] std::string place(const SchemaJson& schema) const;
   /// How many schemas stand before a part of the document, or of one that is kept, which come in
   /// the order in which they were made; of others the number of all.
   [[nodiscard]] size_t position(const SchemaJson& schema) const;
 
  private:
+  /// Throws Error where names of the document would take memory out of proportion to it.
+  void count_name(size_t bytes);
   void index(SchemaJson& schema, const std::string& place, std::string base);
   std::string index_names(SchemaJson& schema, std::string base);
   void resolve_references();
@@ -80,6 +83,7 @@ class SchemaDocument {
     size_t position = 0;
   };
   std::unordered_map<const SchemaJson*, Place> places_;
+  size_t n_name_bytes_ = 0;
   std::deque<SchemaJson> made_;
   std::unordered_map<const SchemaJson*, const SchemaJson*> negations_;
 };

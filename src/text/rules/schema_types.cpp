@@ -108,7 +108,7 @@ const Dfa& SchemaCompiler::format_language(const SchemaJson& schema, const Schem
   const auto& name = format.get_ref<const std::string&>();
   const Dfa* language = format_dfa(name);
   if (language == nullptr) {
-    refuse(schema, "the \"format\" " + format.dump() + ", which is not supported");
+    refuse(schema, "the \"format\" " + in_quotes(name) + ", which is not supported");
   }
   return *language;
 }

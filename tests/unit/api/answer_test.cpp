@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <limits>
+#include <utility>
 
 #include "api/openai_answer.h"
 #include "api/response_answer.h"
@@ -113,7 +115,7 @@ TEST(ResponseBody, BecomesOneOfAChat) {
   const ordered_json& messages = chat.at("messages");
   ASSERT_EQ(messages.size(), 4U);
   EXPECT_EQ(messages[0].at("role"), "system");
-  EXPECT_EQ(messages[1].at("content").at(0).at("type"), "text");
+  EXPECT_EQ(messages[1].at("content"), "x");
   EXPECT_EQ(messages[2].at("tool_calls").at(0).at("function").at("name"), "f");
   EXPECT_EQ(messages[3].at("role"), "tool");
   EXPECT_EQ(chat.at("tools").at(0).at("function").at("name"), "f");
@@ -131,6 +133,30 @@ TEST(ResponseBody, HasTheFormatOfItsTextAsChatsHaveIt) {
       format_of(R"({"type":"json_schema","name":"b","schema":{"type":"boolean"}})"),
       ordered_json::parse(R"({"type":"json_schema","json_schema":{"schema":{"type":"boolean"}}})"));
   EXPECT_TRUE(format_of("null").is_null());
+}
+
+// By the names and places of its own members, not those of the chat that it becomes.
+TEST(ResponseBody, NamesWhatIsNoText) {
+  for (const auto& [input, name] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"({"role":"user","content":[{"type":"input_image"}]})", "input[1].content[0]"},
+           {R"({"role":"user","content":[{"type":"input_text"}]})", "input[1].content[0].text"},
+           {R"({"role":"user","content":null})", "input[1].content"},
+           {R"({"role":"user","content":5})", "input[1].content"},
+           {R"({"type":"function_call_output","output":null})", "input[1].output"},
+           {R"({"type":"function_call_output","output":["x"]})", "input[1].output[0]"}}) {
+    const auto body = ordered_json::parse(
+        R"({"instructions":"Do.","input":[{"type":"reasoning"},)" + std::string(input) + "]}");
+    try {
+      (void)chat_body_of_response(body);
+      ADD_FAILURE() << input;
+    } catch (const Error& error) {
+      EXPECT_TRUE(std::string_view(error.what()).starts_with('"' + std::string(name) + '"'))
+          << error.what();
+    }
+  }
+  EXPECT_THROW(
+      (void)chat_body_of_response(ordered_json::parse(R"({"input":[{"type":"reasoning"}]})")),
+      Error);
 }
 
 TEST(ResponseBody, NamesWhatIsNotSupported) {

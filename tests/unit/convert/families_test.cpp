@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 #include "convert/families/family.h"
@@ -46,6 +47,13 @@ TEST(Families, RefuseWhatTheyDoNotKnowByName) {
                    "layer_types", "1 entries for 2 layers"));
   EXPECT_TRUE(says(error_with({{"model_type", "olmoe"}, {"clip_qkv", 8.0}}), "clip_qkv"));
   EXPECT_TRUE(says(error_with({{"model_type", "gpt_oss"}, {"swiglu_alpha", 1.5}}), "swiglu_alpha"));
+}
+
+TEST(Families, ShowNoLongValues) {
+  const std::string sentence =
+      error_with({{"model_type", "minimax_m2"}, {"scoring_func", std::string(1000, 'a')}});
+  EXPECT_TRUE(says(sentence, "scoring_func", "\"sigmoid\""));
+  EXPECT_LT(sentence.size(), 200U);
 }
 
 // Options that a family's own code has and Transformers' has not, or the description.
@@ -273,6 +281,21 @@ TEST(Families, ScoreLabelsByWhatBothStacksOfBartRead) {
   EXPECT_EQ(describe(config).pooling, std::nullopt);
 }
 
+// Also where the configuration is completed, or read as a newer one has it, before it is described.
+TEST(Families, SayWhichFileHasWhatTheyRefuse) {
+  for (const char* folder :
+       {"families/step3p5", "families/laguna", "families/beam", "families/cohere_compass"}) {
+    json config = golden_config(folder);
+    config["rope_parameters"] = 5;
+    const Checkpoint none("folder");
+    const std::string where = "folder/config.json";
+    const std::string sentence = error_of([&] {
+      (void)describe_family({JsonView(config, where), none}, where);
+    });
+    EXPECT_TRUE(sentence.starts_with(where + ": \"rope_parameters\" is not")) << sentence;
+  }
+}
+
 TEST(Families, MakeEncoderDecodersOfTwoEncoders) {
   const json config = golden_config("seq2seq/roberta2bert");
   const ModelConfig model = describe(config);
@@ -287,6 +310,20 @@ TEST(Families, MakeEncoderDecodersOfTwoEncoders) {
   EXPECT_TRUE(says(error_with_decoder({{"hidden_size", 48}}), "different widths"));
   EXPECT_TRUE(says(error_with_decoder({{"position_embedding_type", "relative_key"}}),
                    "position_embedding_type"));
+  json last = config;
+  last["encoder"]["pad_token_id"] = std::numeric_limits<int64_t>::max();
+  EXPECT_TRUE(says(error_of([&] { describe(last); }), "encoder", "pad_token_id"));
+}
+
+TEST(Families, GoByT5sActivationWhereItStandsBesideTheNameThatItFollowsFrom) {
+  json config = golden_config("seq2seq/t5");
+  config["dense_act_fn"] = "silu";
+  EXPECT_EQ(describe(config).layer(0).ffn.activation, Activation::silu);
+  config.erase("dense_act_fn");
+  config.erase("is_gated_act");
+  config["feed_forward_proj"] = "gated-gelu";
+  EXPECT_EQ(describe(config).layer(0).ffn.activation, Activation::gelu_tanh);
+  EXPECT_TRUE(describe(config).layer(0).ffn.gated);
 }
 
 TEST(Families, EmbedWithDprByItsOwnProduct) {

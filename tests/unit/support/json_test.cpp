@@ -215,6 +215,14 @@ TEST(JsonView, SaysWhereWhatAndWhatWasExpected) {
             "\"name\" is not true or false");
 }
 
+TEST(JsonView, SaysTheSameOfAnotherValueInItsPlace) {
+  const auto object = json::parse(R"({"rope":{"theta":1}})");
+  const auto other = json::parse(R"({"theta":"x"})");
+  const JsonView view = JsonView(object, "x.json", "copy it again").member("rope");
+  EXPECT_EQ(error_of([&] { (void)view.with(other).get<double>("theta"); }),
+            "x.json: \"rope.theta\" is not a number; copy it again");
+}
+
 TEST(JsonView, ConvertsNothing) {
   for (const char* text :
        {"\"1\"", "1.0", "true", "null", "[1]", "-1", "2147483648", "1e3", "18446744073709551615"}) {

@@ -89,11 +89,14 @@ TEST(GrammarText, CountsClasses) {
 }
 
 TEST(GrammarText, TellsTheLine) {
+  const std::string name(1000, 'a');
   const std::vector<std::pair<std::string, std::string>> refused = {
       {"root ::= \"a", "line 1"},
       {"root ::= a\n\nb ::= \"b\"", "no rule \"a\""},
       {"item ::= \"a\"", "no rule \"root\""},
       {"root ::= a\na ::= b\nb ::= a \"x\" | \"y\"", "left-recursive"},
+      {"root ::= " + name + "\n" + name + " ::= b\nb ::= " + name + " \"x\" | \"y\"",
+       "aaa...\" is"},
       {"root ::= \"x\"\nroot ::= \"y\"", "line 2"},
       {"root ::= [z-a]", "no order"},
       {"root ::= \"a\"{3,1}", "no order"},

@@ -458,6 +458,38 @@ TEST(JsonSchema, BoundsHostileOnes) {
 }
 
 // Else what a schema costs would depend on where its parts are in memory.
+// Each part has its place, each reference the place that it leads to, and both their URI.
+TEST(JsonSchema, TakesNoMemoryForLongNamesOverAndOver) {
+  const std::string name(200'000, 'a');
+  std::string parts = "{";
+  std::string references = "{";
+  for (int i = 0; i < 300; ++i) {
+    const std::string key = (i == 0 ? "\"p" : ",\"p") + std::to_string(i);
+    parts += key + "\":{}";
+    references += key + R"(":{"$ref":"#to"})";
+  }
+  parts += '}';
+  references += '}';
+  for (const std::string& schema :
+       {R"({"properties":{")" + name + R"(":{"properties":)" + parts + "}}}",
+        R"({"$id":"https://a/)" + name + R"(","properties":)" + parts + "}",
+        R"({"$defs":{")" + name + R"(":{"$anchor":"to"}},"properties":)" + references + "}"}) {
+    EXPECT_NE(refusal(schema).find("long names"), std::string::npos) << schema.substr(0, 40);
+  }
+}
+
+TEST(JsonSchema, ShowsOfLongNamesTheStart) {
+  const std::string name(10'000, 'a');
+  for (const std::string& schema : {R"({"properties":{")" + name + R"(":5}})",
+                                    R"({"properties":{")" + name + R"(":{"minLength":"x"}}})",
+                                    R"({"properties":{")" + name + R"(":{"disallow":"any"}}})",
+                                    R"({"type":"string","format":")" + name + "\"}"}) {
+    const std::string sentence = refusal(schema);
+    EXPECT_NE(sentence.find("aaa..."), std::string::npos) << sentence.substr(0, 400);
+    EXPECT_LT(sentence.size(), 400U) << schema.substr(0, 40);
+  }
+}
+
 TEST(SchemaDocument, OrdersPartsOfWhatIsMade) {
   SchemaDocument document(R"({"properties": {"a": true, "b": {}}})");
   const SchemaJson& first = document.keep(
