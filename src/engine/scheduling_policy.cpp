@@ -1,7 +1,6 @@
 #include "engine/scheduling_policy.h"
 
 #include <algorithm>
-#include <ranges>
 #include <utility>
 
 #include "engine/entry_tokens.h"
@@ -184,10 +183,12 @@ void SchedulingPolicy::give_slots(Entry& entry, std::span<const int32_t> parents
   constexpr size_t kNowhere = SIZE_MAX;
   std::vector<Sequence>& sequences = entry.sequences;
   const size_t n_before = sequences.size();
-  // A step ahead has them where they are.
-  if (std::ranges::equal(parents, std::views::iota(int32_t{0}, static_cast<int32_t>(n_before)))) {
-    return;
+  size_t n_themselves = 0;
+  while (n_themselves < parents.size() && std::cmp_equal(parents[n_themselves], n_themselves)) {
+    ++n_themselves;
   }
+  if (n_themselves == n_before && parents.size() == n_before)
+    return;  // a step ahead has them there
   std::vector<size_t> moved_to(n_before, kNowhere);
   sequences.reserve(n_before + parents.size());
   for (const int32_t parent : parents) {
