@@ -187,8 +187,8 @@ void SchedulingPolicy::give_slots(Entry& entry, std::span<const int32_t> parents
   while (n_themselves < parents.size() && std::cmp_equal(parents[n_themselves], n_themselves)) {
     ++n_themselves;
   }
-  if (n_themselves == n_before && parents.size() == n_before)
-    return;  // a step ahead has them there
+  // A step ahead has them where they are.
+  if (n_themselves == n_before && parents.size() == n_before) return;
   std::vector<size_t> moved_to(n_before, kNowhere);
   sequences.reserve(n_before + parents.size());
   for (const int32_t parent : parents) {
