@@ -77,10 +77,11 @@ ProposalOffer LookupProposer::offer(int32_t n_most, const CommonRates& common) c
 }
 
 ProposalOffer LookupProposer::offer_ahead(int32_t n_most, const CommonRates& common) const {
-  constexpr float kLikely = 0.5F;
-  if (length_ == 0 || offer(n_most, common).acceptance < kLikely) return {};
+  if (length_ == 0) return {};
   const size_t r = rate_of(length_ + 1);
-  return {.most = n_most, .acceptance = rates_[r].value(common.lookup[r])};
+  return {.most = n_most,
+          .acceptance = rates_[r].value(common.lookup[r]),
+          .chance = offer(n_most, common).acceptance};
 }
 
 // By as many tokens as stood before.

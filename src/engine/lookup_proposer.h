@@ -33,7 +33,7 @@ class LookupProposer {
   std::span<const int32_t> propose(std::span<const int32_t> text, int32_t n);
   /// What propose() has at most, and how likely these tokens fit.
   [[nodiscard]] ProposalOffer offer(int32_t n_most, const CommonRates& common) const;
-  /// The same of what it will have if the text's next token fits; nothing where that is unlikely.
+  /// The same of what it will have if the text's next token fits.
   [[nodiscard]] ProposalOffer offer_ahead(int32_t n_most, const CommonRates& common) const;
 
  private:

@@ -39,6 +39,7 @@ inline constexpr int32_t kMostSpeculating = 64;
 struct ProposalOffer {
   int32_t most = 0;       ///< tokens
   float acceptance = 0;   ///< the share of them that fits, of those whose predecessors all fit
+  float chance = 1;       ///< that there will be such an offer at all
   bool is_draft = false;  ///< a drafter is to say which
   int32_t n_unread = 1;   ///< tokens of the text that its first pass reads then
 };

@@ -178,7 +178,7 @@ std::vector<int32_t> SpeculationGate::choose(std::span<const ProposalOffer> offe
   std::vector<Row> rows;
   double tokens = n_sequences;
   for (size_t o = 0; o < offers.size(); ++o) {
-    float likelihood = 1;
+    float likelihood = offers[o].chance;
     for (int32_t depth = 1; depth <= offers[o].most; ++depth) {
       likelihood *= offers[o].acceptance;
       if (likelihood < kLeastLikely) break;

@@ -59,6 +59,22 @@ TEST(LookupProposer, ExpectsMoreOfLongerPassages) {
 }
 
 // In steps of any size, as texts grow.
+TEST(LookupProposer, SaysWhatItWillExpectOfAPassageIfThatGoesOn) {
+  CommonRates common;
+  LookupProposer lookup(3);
+  const TextTokens text = {1, 2, 3, 4, 1, 2, 3};
+  lookup.read(std::span(text).first(3), common);
+  EXPECT_EQ(lookup.offer_ahead(15, common).most, 0) << "nothing repeats";
+  lookup.read(std::span(text).first(5), common);
+  const float chance = lookup.offer(15, common).acceptance;
+  const ProposalOffer ahead = lookup.offer_ahead(15, common);
+  EXPECT_EQ(ahead.most, 15);
+  EXPECT_EQ(ahead.chance, chance);
+  lookup.read(std::span(text).first(6), common);
+  EXPECT_GT(ahead.acceptance, chance);
+  EXPECT_GE(lookup.offer(15, common).acceptance, ahead.acceptance);
+}
+
 TEST(LookupProposer, FindsPassagesOfLongTexts) {
   std::mt19937 random(3);
   const TextTokens passage = any_text(random, 3000, 30000);

@@ -201,6 +201,10 @@ TEST(SpeculationGate, LeavesOutWhatIsUnlikely) {
   for (const int32_t n : {1, 2, 4, 7}) gate.measured(1, n, 1e-3);
   EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.045F}}, 1, 64)[0], 0);
   EXPECT_EQ(gate.choose(std::vector{ProposalOffer{.most = 7, .acceptance = 0.4F}}, 1, 64)[0], 3);
+  const ProposalOffer unsure{.most = 7, .acceptance = 0.4F, .chance = 0.5F};
+  EXPECT_EQ(gate.choose(std::vector{unsure}, 1, 64)[0], 2);
+  const ProposalOffer unlikely{.most = 7, .acceptance = 0.4F, .chance = 0.1F};
+  EXPECT_EQ(gate.choose(std::vector{unlikely}, 1, 64)[0], 0);
 }
 
 }  // namespace
