@@ -18,9 +18,11 @@
 
 namespace faststream {
 
-/// Whether passes for these tasks need not wait for what the ones before chose: `executor` reads
-/// it by itself, and no group's rules depend on it.
-[[nodiscard]] bool may_be_unread(const Executor& executor, std::span<const DraftTask> tasks);
+/// Whether passes for these tasks need not wait for what the ones before chose: `executor`, of
+/// `backend`, reads it by itself while the host goes on, and no group's rules depend on it. Where
+/// operations run in their calls, a pass that is read late would seem to have taken as long.
+[[nodiscard]] bool may_be_unread(const Backend& backend, const Executor& executor,
+                                 std::span<const DraftTask> tasks);
 
 /// How the token after a group's text and these is drawn, which are those of a draft so far, read
 /// or not.

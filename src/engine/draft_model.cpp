@@ -110,7 +110,7 @@ std::vector<DraftPass> DraftModel::draft(std::span<const DraftTask> tasks) {
   std::vector<Draft*> going_on;
   for (Draft& draft : drafts) going_on.push_back(&draft);
   DraftDraws draws;
-  const bool reads_each = !may_be_unread(model_.runner->executor(), tasks);
+  const bool reads_each = !may_be_unread(*model_.backend, model_.runner->executor(), tasks);
   try {
     begin(going_on, draws);
     while (!going_on.empty()) {

@@ -8,7 +8,7 @@
 
 namespace faststream {
 
-MtpDrafter::MtpDrafter(LoadedModel& model, bool prefix_sharing) {
+MtpDrafter::MtpDrafter(LoadedModel& model, bool prefix_sharing) : backend_(*model.backend) {
   Executor& executor = model.runner->executor();
   const RunnerLimits limits = predictor_limits(executor.limits());
   for (size_t n = 0; n < model.config.predictors.size(); ++n) {
@@ -46,7 +46,7 @@ std::vector<DraftPass> MtpDrafter::draft(std::span<const DraftTask> tasks) {
   std::vector<DraftPass> passes;
   bool has_failed = false;
   try {
-    passes = draw(all, !may_be_unread(heads_.back()->executor(), tasks));
+    passes = draw(all, !may_be_unread(backend_, heads_.back()->executor(), tasks));
   } catch (const std::exception&) {  // likewise
     has_failed = true;
   }

@@ -43,6 +43,7 @@ class MtpDrafter final : public Drafter {
   std::vector<DraftPass> draw(std::vector<MtpDraft*> drafts, bool reads_each);
   void forget_all();
 
+  const Backend& backend_;  // the model's
   std::vector<std::unique_ptr<MtpHead>> heads_;
   std::vector<MtpHead*> of_model_;  // of them those that read the model's hidden states
 };
