@@ -104,7 +104,7 @@ class Uploads {
     bytes_ = bytes;
     return buffer.host.at_least(bytes);
   }
-  /// Copies what was filled to device memory, which is the stream's until the next copy but one.
+  /// Copies what was filled to device memory, for what is in the stream by the next copy.
   std::byte* copy(cudaStream_t stream) {
     Buffer& buffer = buffers_[next_];
     // What used the copy before is in the stream by now.

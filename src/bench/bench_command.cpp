@@ -368,12 +368,11 @@ void measure_scheduler(const BenchOptions& options, const ModelConfig& config,
         plan = plan_memory(share, wanted, rank_figures.weight_bytes, 1, figures);
         return runner_limits(plan);
       }));
-  SchedulerLimits limits{
-      .slots = plan.slots,
-      .max_step_tokens = plan.limits.max_tokens,
-      .first_tokens = backend.first_tokens(),
-      .chunk = plan.chunk,
-      .runs_ahead = backend.runs_beside_host() && runner.executor().reads_choices()};
+  SchedulerLimits limits{.slots = plan.slots,
+                         .max_step_tokens = plan.limits.max_tokens,
+                         .first_tokens = backend.first_tokens(),
+                         .chunk = plan.chunk,
+                         .runs_ahead = may_run_ahead(backend, runner.executor())};
   limits.run_in_stages(options.stages);
   measure_requests(options, runner, limits, runner.kv_type(), ceilings, report);
 }

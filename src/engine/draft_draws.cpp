@@ -7,8 +7,7 @@ namespace faststream {
 
 bool may_be_unread(const Backend& backend, const Executor& executor,
                    std::span<const DraftTask> tasks) {
-  return backend.runs_beside_host() && executor.reads_choices() &&
-         std::ranges::all_of(tasks, [](const DraftTask& task) {
+  return may_run_ahead(backend, executor) && std::ranges::all_of(tasks, [](const DraftTask& task) {
            return task.n_tokens < 2 || task.group->sampling_row_ahead(task.n_tokens - 1);
          });
 }

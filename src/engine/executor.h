@@ -92,6 +92,12 @@ class Executor {
   virtual void compact_kept_states(std::span<const int32_t> rows) = 0;
 };
 
+/// Whether it pays to begin a step before the host knows what the one before chose: `executor`, of
+/// `backend`, reads it by itself, and does not compute in its calls.
+inline bool may_run_ahead(const Backend& backend, const Executor& executor) {
+  return backend.runs_beside_host() && executor.reads_choices();
+}
+
 /// One device's.
 class DeviceExecutor final : public Executor {
  public:

@@ -41,7 +41,7 @@ SchedulerLimits scheduler_limits(const LoadedModel& model, Drafter* drafter,
                          .always_proposes = options.always_speculate,
                          .row_borders = model.backend->row_borders()};
   if (model.backend->runs_beside_host()) limits.turn_slots = kTurnSlots;
-  limits.runs_ahead = model.backend->runs_beside_host() && model.runner->executor().reads_choices();
+  limits.runs_ahead = may_run_ahead(*model.backend, model.runner->executor());
   limits.run_in_stages(options.stages);
   return limits;
 }
