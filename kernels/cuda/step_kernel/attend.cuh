@@ -1,4 +1,4 @@
-// Attention of a token.
+// Attention of a token, or of several sequences' tokens.
 #pragma once
 
 #include "kernels/cuda/attention/attention_decode_mma.cuh"
@@ -30,12 +30,13 @@ class Attender {
 #pragma unroll 1
       for (int t = 0; t < kTeams && first + t * mine.step() < mine.items; ++t) {
         const Split split = mine.split(first + t * mine.step());
+        if (split.empty()) continue;
         if (t == team) {
           own = split;
           own_begin = end;
         }
         end += ceil_div(split.last - split.first, kDecodeTokens) * stages_of_turn(a);
-        const int tasks = split.n_heads + (has_own(a) && split.last == a.kv_len ? 2 : 0);
+        const int tasks = split.n_heads + (has_own(a) && split.last == split.position + 1 ? 2 : 0);
 #pragma unroll 1
         for (; task < tasks; task += kConsumers) transform(a, split, task, memory[t]);
         task -= tasks;
@@ -50,7 +51,9 @@ class Attender {
     if (a.splits.count > 1 && team < kTeams) {
       for (int item = mine.first() + team * mine.step(); item < mine.items;
            item += kTeams * mine.step()) {
-        merge(a, mine.split(item));
+        int parts = 0;
+        const Split split = mine.split(item, parts);
+        if (!split.empty()) merge(a, split, parts);
       }
     }
   }
@@ -126,10 +129,10 @@ class Attender {
     sums.put(memory.results);
     synchronize_team();
     const auto store = [&](int head, int d, float first, float second) {
-      store_output(a, head * dim + d, first, second);
+      store_output(a, split, head * dim + d, first, second);
     };
     const auto keep = [&](int head, int i, float first, float second) {
-      publish(partial(a, head, split.part) + i, first, second);
+      publish(partial(a, split, head, split.part) + i, first, second);
     };
     const auto merged = [&](int h, int d) {
       const int part = parts > 1 ? d / kDim : 0;
@@ -143,8 +146,9 @@ class Attender {
     return !kMixed || a.keys.offset >= 0;
   }
 
-  __device__ void store_output(const AttendInstruction& a, int index, float first,
-                               float second) const {
+  __device__ void store_output(const AttendInstruction& a, const Split& split, int in_row,
+                               float first, float second) const {
+    const int64_t index = split.sequence * a.attention.out.stride + in_row;
     const uint32_t pair = pack_pair<T>(first, second);
     if (a.result.offset >= 0) publish(static_cast<T*>(rows_.at(a.result)) + index, pair);
     T* out = static_cast<T*>(a.attention.out.data);
@@ -152,20 +156,20 @@ class Attender {
   }
 
   // The pairs of a head's split: its maximum and weight, then its sums.
-  [[nodiscard]] __device__ float2* partial(const AttendInstruction& a, int head, int part) const {
+  [[nodiscard]] __device__ float2* partial(const AttendInstruction& a, const Split& split, int head,
+                                           int part) const {
     const int pairs = 1 + a.attention.kv.head_dim / 2;
-    return static_cast<float2*>(rows_.at(a.partials)) +
-           (int64_t{head} * a.splits.count + part) * pairs;
+    const int64_t row = int64_t{split.sequence} * a.attention.n_heads + head;
+    return static_cast<float2*>(rows_.at(a.partials)) + (row * a.splits.count + part) * pairs;
   }
 
   // What merge_head() computes, by the teams of all splits of a head tile together: each warp the
   // outputs of a head, or some of them, two of a lane.
-  __device__ void merge(const AttendInstruction& a, const Split& split) const {
+  __device__ void merge(const AttendInstruction& a, const Split& split, int parts) const {
     constexpr int kParts = kMaxSplits / 2;  // at once
     static_assert(kMaxSplits <= kWarp);
     const int pairs = a.attention.kv.head_dim / 2;
     const int tasks_of_head = ceil_div(pairs, kWarp);
-    const int parts = a.parts;
     for (int task = split.part + warp() % kDecodeWarps * parts;
          task < split.n_heads * tasks_of_head; task += kDecodeWarps * parts) {
       const int head = split.first_head + task / tasks_of_head;
@@ -183,8 +187,8 @@ class Attender {
               return i == kParts ? first == 0 && lane() < parts : first + i < parts && pair < pairs;
             },
             [&](int i) {
-              return i == kParts ? partial(a, head, lane())
-                                 : partial(a, head, first + i) + 1 + pair;
+              return i == kParts ? partial(a, split, head, lane())
+                                 : partial(a, split, head, first + i) + 1 + pair;
             });
         if (first == 0) {
           const float part_maximum = lane() < parts ? __uint_as_float(words[kParts].x) : kLowest;
@@ -203,16 +207,17 @@ class Attender {
       }
       const float total = with_sink(a.attention, head, maximum, weight);
       if (pair < pairs) {
-        store_output(a, 2 * (head * pairs + pair), sums[0] / total, sums[1] / total);
+        store_output(a, split, 2 * (head * pairs + pair), sums[0] / total, sums[1] / total);
       }
     }
   }
 
-  // Brings a head of a row, once it is there, to shared memory: by a warp.
-  __device__ void bring_head(const Row& row, int dim, int head, T* to) const {
+  // Brings a head of a row, once it is there, to shared memory: by a warp. first: the element where
+  // the token's row begins.
+  __device__ void bring_head(const Row& row, int64_t first, int dim, int head, T* to) const {
     constexpr int kPiece = 8;  // elements; heads are of whole pieces
     constexpr int kEach = ceil_div(kRow, kPiece * kWarp);
-    const T* from = static_cast<const T*>(rows_.at(row)) + int64_t{head} * dim;
+    const T* from = static_cast<const T*>(rows_.at(row)) + first + int64_t{head} * dim;
     const auto element = [](int i) { return (i * kWarp + lane()) * kPiece; };
     uint4 pieces[kEach];
     bring(
@@ -239,7 +244,8 @@ class Attender {
     T* to = is_query ? memory.queries + task * dim : is_key ? memory.key : memory.value;
     T* in_page = nullptr;
     if (!is_query && (!kMixed || a.appends) && split.first_head == split.kv_head * a.group) {
-      const int64_t page = attention.page_table[split.position / kPageTokens];
+      const int64_t page = attention.page_table[split.sequence * int64_t{attention.max_pages} +
+                                                split.position / kPageTokens];
       in_page = static_cast<T*>(is_key ? kv.k : kv.v) +
                 row_of_token(kv, page, split.kv_head, split.position) * dim;
     }
@@ -254,10 +260,14 @@ class Attender {
     }
     const float factor = is_query ? query_factor(transform, split.position) : 1;
     const int rotated = is_query || is_key ? a.rotated_dims : 0;
-    ask_for(a.cos_sin, rotated);
+    const float* cos_sin = a.cos_sin + split.sequence * a.rotated_dims;
+    ask_for(cos_sin, rotated);
     if (transform.norm != NormKind::none && weights.weight != nullptr) ask_for(weights.weight, dim);
-    bring_head(is_query ? a.queries : is_key ? a.keys : a.values, dim, head, to);
-    transform_head(to, dim, transform, weights, a.cos_sin, rotated, [&](int i, float value) {
+    bring_head(is_query ? a.queries
+               : is_key ? a.keys
+                        : a.values,
+               split.sequence * attention.q.stride, dim, head, to);
+    transform_head(to, dim, transform, weights, cos_sin, rotated, [&](int i, float value) {
       to[i] = from_float<T>(__fmul_rn(value, factor));
       if (in_page != nullptr) in_page[i] = to[i];
     });

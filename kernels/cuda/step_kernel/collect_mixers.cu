@@ -37,7 +37,8 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
   const KvLayer& kv = arguments.kv;
   const int32_t tokens = batch.n_tokens;
   // Several have a sequence each, so that none reads what another one brings to a page.
-  const bool fits = tokens == 1 || (batch.max_query_len == 1 && appends &&
+  const bool fits = tokens == 1 || (batch.max_query_len == 1 && batch.n_sequences == tokens &&
+                                    cos_sin.stride == cos_sin.cols && appends &&
                                     kv.head_dim <= kMaxTokenHead && transform.v_weight == nullptr);
   if (instructions_.empty() || tokens != tokens_ || !fits || kv.dtype != DType::bf16 ||
       kv.v_head_dim != kv.head_dim) {
@@ -70,42 +71,15 @@ bool StepKernel::attention(const BatchView& batch, const AttentionArguments& arg
     a.keys = {a.queries.offset + q_dim * bytes, a.queries.awaited};
     a.values = {a.keys.offset + kv.k_dim() * bytes, a.queries.awaited};
   }
-  a.result = result_at(out, tokens);
+  a.result = result_at(out);
+  a.cos_sin = static_cast<const float*>(cos_sin.data);
+  a.tokens = tokens;
   write_over_held(kMaxInputBytes);
-  int32_t dealt = 0;
-  for (int32_t token = 0; token < tokens; ++token) {
-    dealt += attend_of_token(a, cos_sin, batch, token, dealt);
-  }
-  head_dim_ = std::max(head_dim_, kv.head_dim);
-  varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
-  return true;
-}
-
-// Of the attention of all tokens, whose rows `a` has. Returns by how many blocks the next one's
-// items are further.
-int32_t StepKernel::attend_of_token(AttendInstruction a, const Matrix& cos_sin,
-                                    const BatchView& batch, int32_t token, int32_t dealt) {
-  AttentionArguments& attention = a.attention;
-  const KvLayer& kv = attention.kv;
-  const auto element = static_cast<int64_t>(dtype_size(kv.dtype));
-  BatchView own = batch;
-  if (batch.n_tokens > 1) {
-    const auto sequence = static_cast<size_t>(batch.host->sequence_of[static_cast<size_t>(token)]);
-    own.max_kv_len = batch.host->kv_len[sequence];
-    attention.page_table += static_cast<int64_t>(sequence) * attention.max_pages;
-  }
-  attention.q = attention.q.row_range(token, 1);
-  attention.out = attention.out.row_range(token, 1);
-  for (Row* row : {&a.queries, &a.keys, &a.values}) {
-    if (row->offset >= 0) row->offset += token * attention.q.stride * element;
-  }
-  if (a.result.offset >= 0) a.result.offset += token * attention.out.stride * element;
-  a.cos_sin = static_cast<const float*>(cos_sin.row_range(token, 1).data);
-  a.splits.count = max_splits(attention.rule, own);
+  a.splits.count = max_splits(a.attention.rule, batch);
   // As few heads as blocks allow: a head does not depend on its tile's others.
   a.tile_heads = 1;
   const auto items = [&] {
-    return a.splits.count * kv.n_kv_heads * ceil_div(a.group, a.tile_heads) * batch.n_tokens;
+    return a.splits.count * kv.n_kv_heads * ceil_div(a.group, a.tile_heads) * tokens;
   };
   while (a.tile_heads < std::min(a.group, kDecodeHeads) && items() > multiprocessors_) {
     a.tile_heads *= 2;
@@ -113,16 +87,18 @@ int32_t StepKernel::attend_of_token(AttendInstruction a, const Matrix& cos_sin,
   a.splits.head_tiles = ceil_div(a.group, a.tile_heads);
   a.head_tiles = kv.n_kv_heads * a.splits.head_tiles;
   if (a.splits.count > 1) {
-    const auto floats = int64_t{attention.n_heads} * a.splits.count * (2 + kv.head_dim);
+    const auto floats =
+        int64_t{tokens} * arguments.n_heads * a.splits.count * (2 + int64_t{kv.head_dim});
     a.partials = {.offset = reserve(static_cast<size_t>(floats) * sizeof(float)), .awaited = true};
   }
-  a.kv_len = own.max_kv_len;
+  a.kv_len = batch.max_kv_len;
   a.first_token = first_split_token(a.attention, a.kv_len);
   a.part_tokens = split_tokens(a.attention, a.kv_len - a.first_token);
-  a.parts = ceil_div(a.kv_len - a.first_token, a.part_tokens);
-  a.dealt = dealt % multiprocessors_;
+  a.parts = tokens == 1 ? ceil_div(a.kv_len - a.first_token, a.part_tokens) : a.splits.count;
   instructions_.emplace_back(a);
-  return a.head_tiles * a.parts;
+  head_dim_ = std::max(head_dim_, kv.head_dim);
+  varied_ = varied_ || !is_unvaried(arguments.rule) || arguments.rule.window_in_blocks;
+  return true;
 }
 
 bool StepKernel::convolve(const BatchView& batch, const Matrix& x, const Convolution& convolution,

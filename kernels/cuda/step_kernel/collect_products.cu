@@ -36,6 +36,11 @@ int64_t bytes_of_x(const Weight& weight, DType act) {
   }
 }
 
+// Of the sums of parts of several tokens' inputs.
+int64_t partial_bytes(const ProductInstruction& p, int64_t outputs) {
+  return int64_t{p.input_parts} * p.x_rows * outputs * static_cast<int64_t>(sizeof(int32_t));
+}
+
 // What a product multiplies, in shared memory.
 int64_t input_bytes(const ProductInstruction& p) {
   if (p.weight_format != WeightFormat::fp8) return int64_t{p.x_rows} * p.x_bytes;
@@ -43,11 +48,24 @@ int64_t input_bytes(const ProductInstruction& p) {
   return int64_t{step_kernel::kChunkBytes} * step_kernel::e4m3_columns(chunks);
 }
 
-// What shared memory has room for, of weights of which those of several tokens are multiplied.
-bool multiplies_tokens(const ProductInstruction& p) {
-  const bool types = p.weight_format == WeightFormat::int8 || p.weight_format == WeightFormat::bf16;
-  return types && p.x_rows * (int64_t{p.x_bytes} + 16) <= kMaxInputBytes &&
-         ceil_div(p.row_bytes, step_kernel::kChunkBytes) <= kMaxTokenStages;
+// Of several tokens' rows, takes as few parts of them as shared memory has room for. False where
+// such weights are not multiplied by these, or sums of parts would take too much memory. outputs:
+// whose inputs may be parts.
+bool take_input_parts(ProductInstruction& p, int64_t outputs) {
+  const bool is_int8 = p.weight_format == WeightFormat::int8;
+  if (!is_int8 && p.weight_format != WeightFormat::bf16) return false;
+  const int most_stages = step_kernel::most_token_stages(p.x_rows);
+  const int most = is_int8 && outputs > 0 ? kMaxInputParts : 1;  // floats are summed in order
+  for (int parts = 1; parts <= most; ++parts) {
+    if (parts > 1 && p.row_bytes % (parts * int64_t{16}) != 0) continue;
+    const int64_t bytes = p.row_bytes / parts;
+    if (p.x_rows * (bytes + 16) > kMaxInputBytes) continue;
+    if (is_int8 && ceil_div(bytes, step_kernel::kChunkBytes) > most_stages) continue;
+    p.input_parts = parts;
+    p.streamed_bytes = static_cast<int32_t>(bytes);
+    return parts == 1 || partial_bytes(p, outputs) <= kMaxPartialBytes;
+  }
+  return false;
 }
 
 }  // namespace
@@ -110,7 +128,10 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   if (!take_tokens(tokens) || !describe(of_first, weight, p)) return false;
   const bool floats = weight.format == WeightFormat::f32;
   p.x_rows = tokens;
-  if (tokens > 1 && !multiplies_tokens(p)) return false;
+  if (tokens > 1 && (!take_input_parts(p, gated ? 0 : weight.rows) ||
+                     !rows_begin_at_16(to.out, to.stride, to.dtype))) {
+    return false;
+  }
   const bool is_float = to.dtype == DType::f32;
   if (floats && (gated || !is_float || instructions_.empty())) return false;
   if (!is_float && (to.add || to.dtype != DType::bf16)) return false;
@@ -130,10 +151,29 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
     p.x = row_of(x);
     hold(x, p);
   }
+  if (tokens > 1) {
+    p.x = prepare_tokens(p);
+    p.norm = {};
+  }
+  if (p.input_parts > 1) {
+    p.partials = {reserve(static_cast<size_t>(partial_bytes(p, weight.rows))), true};
+  }
   if (to.add) p.added = row_of(out);
   p.result = result_at(out);
   add(p);
   return true;
+}
+
+// What becomes of the tokens' rows before they are multiplied: those, and then their scales. Always
+// by the first blocks, which have its code in their caches then.
+Row StepKernel::prepare_tokens(const ProductInstruction& product) {
+  ProductInstruction rows = product;
+  rows.to = {};
+  rows.dealt = 0;
+  const auto bytes = static_cast<size_t>(rows.x_bytes) + sizeof(float);
+  rows.result = {reserve(static_cast<size_t>(rows.x_rows) * bytes), true};
+  instructions_.emplace_back(Instruction::Kind::prepare, rows);
+  return rows.result;
 }
 
 bool StepKernel::linear(const Input& input, const Weight& weight, const Destination& to) {
@@ -285,9 +325,12 @@ void StepKernel::add(ProductInstruction product) {
   const bool in_turn = product.n_experts > 0 && !product.sums_experts;
   const int32_t tiles = in_turn ? product.tiles * product.router.used : product.tiles;
   product.dealt = dealt_;
-  product.blocks = multiprocessors_ - (product.n_experts > 0 ? 0 : blocks_of_few_tiles(product.x));
-  product.tiles_of_each = tiles / product.blocks;
-  product.tiles_more = tiles % product.blocks;
+  const int32_t blocks =
+      multiprocessors_ - (product.n_experts > 0 ? 0 : blocks_of_few_tiles(product.x));
+  const int32_t of_part = blocks / product.input_parts;
+  product.blocks = of_part * product.input_parts;
+  product.tiles_of_each = tiles / of_part;
+  product.tiles_more = tiles % of_part * product.input_parts;
   dealt_ = (dealt_ + product.tiles_more) % multiprocessors_;
   packed_ = std::max(packed_, step_kernel::packed_of(product.weight_format));
   write_over_held(input_bytes(product));

@@ -4,6 +4,7 @@
 #include "kernels/cuda/step_kernel/attend.cuh"
 #include "kernels/cuda/step_kernel/convolve.cuh"
 #include "kernels/cuda/step_kernel/multiply.cuh"
+#include "kernels/cuda/step_kernel/multiply_tokens.cuh"
 #include "kernels/cuda/step_kernel/norm.cuh"
 #include "kernels/cuda/step_kernel/prepare.cuh"
 #include "kernels/cuda/step_kernel/recur.cuh"
@@ -35,14 +36,15 @@ __device__ __noinline__ StageReader carry_out(const AttendInstruction& a, RowMem
 }
 
 /// Carries out instructions, one after the other. kMixed: whether there may be others than products
-/// and attention; kPacked, kTokens: as Multiplier has them.
+/// and attention; kPacked: which packed weights; kTokens: whether tokens are several. What is not
+/// mixed calls no function, beside which E4M3's products would wait for each other.
 template <int kDim, typename Rule, bool kMixed, Packed kPacked, bool kTokens>
 class Consumer {
  public:
   explicit __device__ Consumer(const RowMemory& rows)
       : rows_(rows), preparer_(rows), multiplier_(rows) {}
 
-  __device__ void run(int count) {
+  __device__ __forceinline__ void run(int count) {
     StageReader stages;
     for (int i = 0; i < count; ++i) {
       const InstructionPlace place(i);
@@ -50,6 +52,8 @@ class Consumer {
       const Instruction& instruction = shared_memory().instructions[place.stage];
       if (instruction.kind == Instruction::Kind::attend) {
         attend(instruction.attend, stages);
+      } else if (kTokens && instruction.kind == Instruction::Kind::prepare) {
+        prepare(instruction.product);
       } else if (!kMixed || !carry_out(instruction)) {
         multiply(instruction.kind, instruction.product, stages);
       }
@@ -84,10 +88,18 @@ class Consumer {
     }
   }
 
-  __device__ void multiply(Instruction::Kind kind, const ProductInstruction& p,
-                           StageReader& stages) const {
-    if (TilesOfBlock(p).count == 0) return;
+  // For all blocks: rows of which this one has one, or none.
+  __device__ void prepare(const ProductInstruction& p) const {
+    if (blocks_behind(p.dealt) >= p.x_rows) return;
     look(true);
+    preparer_.prepare_for_all(p);
+    look(false);
+  }
+
+  __device__ __forceinline__ void multiply(Instruction::Kind kind, const ProductInstruction& p,
+                                           StageReader& stages) const {
+    if (TilesOfBlock(p).count == 0 && (!kTokens || p.input_parts == 1)) return;
+    if (!kTokens) look(true);
     preparer_.prepare(p);
     look(false);
     multiplier_.run(kind, p, stages);
@@ -95,7 +107,7 @@ class Consumer {
 
   RowMemory rows_;
   Preparer<kMixed, kPacked == Packed::e4m3, kTokens> preparer_;
-  Multiplier<kMixed, kPacked, kTokens> multiplier_;
+  std::conditional_t<kTokens, TokenMultiplier, Multiplier<kMixed, kPacked>> multiplier_;
 };
 
 }  // namespace faststream::step_kernel

@@ -39,18 +39,19 @@ struct Row {
   bool awaited = false;  ///< an instruction of this step makes it
 };
 
-/// Attention of one token's queries, after these and its key are transformed and its key and value
-/// are in their page.
+/// Attention of one token's queries, or of those of several sequences' tokens, after these and its
+/// key are transformed and its key and value are in their page. Of several, token n is that of
+/// sequence n, and what is said of it in numbers here is of the one with most.
 struct AttendInstruction {
-  AttentionArguments attention;  ///< of one sequence; out: null where nobody needs it there
+  AttentionArguments attention;  ///< out: null where nobody needs it there
   Row queries;                   ///< not transformed
   Row keys;                      ///< of the token, likewise, and its values; none where an earlier
   Row values;                    ///< step has brought them to their page
   bool appends = true;           ///< brings them there, or an earlier instruction does
   Row result;
   Splits splits;
-  Row partials;  ///< where there are several splits: pairs of floats [head, split, 1 + head_dim /
-                 ///< 2]
+  Row partials;            ///< where there are several splits: pairs of floats [token, head, split,
+                           ///< 1 + head_dim / 2]
   int32_t tile_heads = 0;  ///< query heads of a split
   int32_t group = 0;       ///< query heads of a KV head
   int32_t head_tiles = 0;  ///< of all KV heads
@@ -62,6 +63,7 @@ struct AttendInstruction {
   int32_t rotated_dims = 0;
   int32_t kv_len = 0;  ///< of the token's sequence, which has no other one in the step
   int32_t dealt = 0;   ///< the block that has the first item
+  int32_t tokens = 1;
 };
 
 /// RowElements of a row, or of several with so many elements from one to the next.
@@ -78,7 +80,8 @@ struct RowElements {
 
 /// A product of a weight with a row, or with that of each token, or of some experts' parts of one
 /// with one row, or with one for each expert. A tile is 16 rows of the weight, or of gate and up 8
-/// each. Its rows go through shared memory in chunks.
+/// each. Its rows go through shared memory in chunks. Or how tokens' rows become what a product
+/// behind multiplies, each made by one block: `result` has bytes of its x.
 struct ProductInstruction {
   Row x;
   DType x_dtype = DType::f32;
@@ -96,7 +99,7 @@ struct ProductInstruction {
   int32_t inputs = 0;
   int32_t x_bytes = 0;         ///< of a row of x as it is multiplied
   int64_t row_bytes = 0;       ///< of the weight
-  int32_t streamed_bytes = 0;  ///< of these, from the first on, what stages have
+  int32_t streamed_bytes = 0;  ///< of these, from the first on, what stages have; or of a part
   int32_t chunk_bytes = 0;     ///< of a row of the weight, of a stage
   int32_t outputs = 0;         ///< of the result: half the weight's rows when gated
   int32_t tiles = 0;           ///< of one expert
@@ -106,6 +109,10 @@ struct ProductInstruction {
   int32_t blocks = 0;
   int32_t tiles_of_each = 0;  ///< that each such block has, and
   int32_t tiles_more = 0;     ///< so many have one more
+  // Of several tokens, where shared memory has no room for whole rows of x: parts of the inputs. A
+  // block has tiles of one; then all blocks together sum what tiles have of all parts.
+  int32_t input_parts = 1;
+  Row partials;  ///< twice the sums, words [part, token, output]
   bool gated = false;
   Row added;       ///< what the result is added to, if anything
   Row result;      ///< elements to.stride apart from row to row
@@ -184,6 +191,7 @@ struct NormInstruction {
 struct alignas(16) Instruction {
   enum class Kind : int32_t {
     attend,
+    prepare,  ///< a product's rows
     multiply,
     multiply_in_order,
     multiply_floats,

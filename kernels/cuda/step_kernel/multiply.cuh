@@ -6,7 +6,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ranks/terms.cuh"
 #include "kernels/cuda/step_kernel/multiply_e4m3.cuh"
-#include "kernels/cuda/step_kernel/stage_reader.cuh"
+#include "kernels/cuda/step_kernel/tile_stages.cuh"
 
 namespace faststream::step_kernel {
 
@@ -15,9 +15,8 @@ namespace faststream::step_kernel {
 /// what all have summed. Integers are exact in any order; a tile of 16-bit weights, which are not,
 /// is one warp's. Codes of floats are chains in each block of columns, whose sums are added in
 /// order. A row of floats is one stage. kMixed: whether results may be terms of
-/// sums over ranks; kPacked: which packed weights there may be; kTokens: whether what is multiplied
-/// are rows of several tokens.
-template <bool kMixed, Packed kPacked, bool kTokens>
+/// sums over ranks; kPacked: which packed weights there may be.
+template <bool kMixed, Packed kPacked>
 class Multiplier {
  public:
   explicit __device__ Multiplier(const RowMemory& rows) : rows_(rows) {}
@@ -25,13 +24,7 @@ class Multiplier {
   /// A product of the kind, whose input is prepared.
   __device__ void run(Instruction::Kind kind, const ProductInstruction& p,
                       StageReader& stages) const {
-    if constexpr (kTokens) {
-      if (kind == Instruction::Kind::multiply_in_order) {
-        multiply_tokens_in_order(p, stages);
-      } else {
-        multiply_tokens(p, stages);
-      }
-    } else if (kind == Instruction::Kind::multiply_floats) {
+    if (kind == Instruction::Kind::multiply_floats) {
       multiply_floats(p, stages);
     } else if (kind == Instruction::Kind::multiply_in_order) {
       multiply_in_order(p, stages);
@@ -54,8 +47,7 @@ class Multiplier {
   }
 
   static constexpr bool kInt4 = kPacked != Packed::none;
-  static constexpr int kLanes = kTokens ? 1 : 2;  // that have the same sum
-  static constexpr int kTurns = kMaxTokens / 2;   // in which a lane has two tokens' sums
+  static constexpr int kLanes = 2;  // that have the same sum
 
   // A lane's place in a tile: what it finishes.
   struct Result {
@@ -119,12 +111,6 @@ class Multiplier {
     send(p.terms, r.output * (is_float ? 4 : 2), word);
   }
 
-  // Where stages are the warps' in turn, over all instructions: this warp's first one.
-  static __device__ uint32_t first_in_turn(const StageReader& stages) {
-    const uint32_t begin = stages.begin();
-    return begin + (static_cast<uint32_t>(warp()) - begin) % kConsumers;
-  }
-
   __device__ void multiply(const ProductInstruction& p, StageReader& stages) const {
     const auto row_bytes = static_cast<int>(p.row_bytes);
     const int chunks = ceil_div(row_bytes, kInt4 ? p.chunk_bytes : kChunkBytes);
@@ -147,7 +133,7 @@ class Multiplier {
       const uint32_t first_of_part = n - chunk;
       StageReader::release(n);
 
-      PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
+      PartSums& part_sums = shared_memory().one.part_sums[first_of_part % kPartSums];
       if (!ends_part) {
         give(part_sums, sum);
         continue;
@@ -172,10 +158,10 @@ class Multiplier {
   __device__ void finish_part(const ProductInstruction& p, const Part& part, const Result& result,
                               float value, uint32_t added) const {
     if (p.sums_experts) {
-      PartSums& own = shared_memory().part_sums[part.first % kPartSums];
+      PartSums& own = shared_memory().one.part_sums[part.first % kPartSums];
       if (lane() % 2 == 0) own.values[lane() / 2] = value;
       const uint32_t first = part.first - part.part * part.chunks;
-      PartSums& of_tile = shared_memory().part_sums[first % kPartSums];
+      PartSums& of_tile = shared_memory().one.part_sums[first % kPartSums];
       if (part.part + 1 < part.parts) return count(of_tile.parts);
       await_count(of_tile.parts, part.parts - 1);
       value = sum_of_parts(first, part.parts, part.chunks);
@@ -203,19 +189,6 @@ class Multiplier {
     if (lane() % 2 == 0) from.sums[lane() / 2] = 0;
     return sum;
   }
-  // What the warp wrote to shared memory is there for who awaits the count.
-  static __device__ void count(uint32_t& counter) {
-    __syncwarp();
-    if (lane() == 0) release_one_more(counter);
-  }
-  // Then it is zero again.
-  static __device__ void await_count(uint32_t& counter, int wanted) {
-    while (acquire(counter) < static_cast<uint32_t>(wanted)) {
-    }
-    __syncwarp();
-    if (lane() == 0) counter = 0;
-  }
-
   // Row lane / 2 of a stage times its inputs. Lanes share these, sixteen bytes of 512 each.
   static __device__ int multiply_chunk(const ProductInstruction& p, const Stage& stage, int part,
                                        int chunk) {
@@ -343,7 +316,7 @@ class Multiplier {
       const bool ends_part = chunk + 1 == chunks;
       const bool ends_tile = ends_part && part + 1 == parts;
       const uint32_t added = ends_tile ? ask_added(p, result) : 0;
-      PartSums& own = shared_memory().part_sums[n % kPartSums];
+      PartSums& own = shared_memory().one.part_sums[n % kPartSums];
       with_codes(p.weight_format, [&]<WeightFormat kFormat>() {
         CodedStep::with_scales<kFormat>(has_large_scale(coded, stage), [&]<bool kLarge>() {
           multiply_codes_of_chunk<kFormat, kLarge>(p, coded, stage, part, chunk, own);
@@ -353,7 +326,7 @@ class Multiplier {
       const uint32_t first_of_part = n - chunk;
       StageReader::release(n);
 
-      PartSums& part_sums = shared_memory().part_sums[first_of_part % kPartSums];
+      PartSums& part_sums = shared_memory().one.part_sums[first_of_part % kPartSums];
       if (!ends_part) {
         count(part_sums.chunks);
         continue;
@@ -370,7 +343,7 @@ class Multiplier {
     // As products of integers want them.
     synchronize();
     for (int i = thread(); i < static_cast<int>(kPartSums) * kTileRows; i += kConsumerThreads) {
-      shared_memory().part_sums[i / kTileRows].sums[i % kTileRows] = 0;
+      shared_memory().one.part_sums[i / kTileRows].sums[i % kTileRows] = 0;
     }
   }
 
@@ -417,10 +390,10 @@ class Multiplier {
 
       groups.take_scales(scales);
       E4m3Sum sum;
-      if (chunk > 0) sum = taken(shared_memory().part_sums[(n - 1) % kPartSums]);
+      if (chunk > 0) sum = taken(shared_memory().one.part_sums[(n - 1) % kPartSums]);
       groups.add_to(sum, half - chunk * E4m3Scales::kBlocks);
       if (chunk + 1 < chunks) {
-        give(shared_memory().part_sums[n % kPartSums], sum);
+        give(shared_memory().one.part_sums[n % kPartSums], sum);
         continue;
       }
       const float value = __fmul_rn(sum.whole(half > 0), shared_memory().row_scales[part]);
@@ -457,7 +430,7 @@ class Multiplier {
     int chunk = 0;
     int in_chunk = 0;
     for (int block = 0; block < blocks; ++block) {
-      const PartSums& from = shared_memory().part_sums[(first + chunk) % kPartSums];
+      const PartSums& from = shared_memory().one.part_sums[(first + chunk) % kPartSums];
       const float more = from.block(in_chunk, lane() / 2);
       if (block == half) first_half = sum;
       sum = block == 0 || block == half ? more : __fadd_rn(sum, more);
@@ -473,8 +446,9 @@ class Multiplier {
   static __device__ float sum_of_parts(uint32_t first, int parts, int chunks) {
     float value = 0;
     for (int k = 0; k < parts; ++k) {
-      const PartSums& of_part = shared_memory().part_sums[(first + k * chunks) % kPartSums];
-      value = __fmaf_rn(shared_memory().choices[0].weights[k], of_part.values[lane() / 2], value);
+      const PartSums& of_part = shared_memory().one.part_sums[(first + k * chunks) % kPartSums];
+      value =
+          __fmaf_rn(shared_memory().one.choices[0].weights[k], of_part.values[lane() / 2], value);
     }
     return value;
   }
@@ -577,8 +551,8 @@ class Multiplier {
       float value = 0;
       for (int part = 0; part < parts; ++part) {
         const float sum = sum_in_order(p, part, own);
-        value =
-            p.sums_experts ? __fmaf_rn(shared_memory().choices[0].weights[part], sum, value) : sum;
+        value = p.sums_experts ? __fmaf_rn(shared_memory().one.choices[0].weights[part], sum, value)
+                               : sum;
       }
       const bool stores = result.exists && lane() % 2 == 0;
       if (p.gated) {
@@ -594,23 +568,6 @@ class Multiplier {
     stages.pass(mine.count * parts * chunks);
   }
 
-  // The stages of the block's nth tile, one after the other.
-  class OwnStages {
-   public:
-    __device__ OwnStages(const StageReader& stages, int nth, int count, int of_tile)
-        : of_tile_(nth, count, of_tile), next_(stages.begin() + of_tile_.first) {}
-
-    [[nodiscard]] __device__ const Stage& await() const { return StageReader::await(next_); }
-    __device__ void release() {
-      StageReader::release(next_);
-      next_ += of_tile_.step;
-    }
-
-   private:
-    StagesOfTile of_tile_;
-    uint32_t next_;
-  };
-
   // Of row lane / 2 of the next stages, those of a tile's part; with its bias.
   static __device__ float sum_in_order(const ProductInstruction& p, int part, OwnStages& stages) {
     const uint32_t x =
@@ -623,199 +580,6 @@ class Multiplier {
     const float lower = __shfl_sync(kAllLanes, sums[2], from);
     const float sum = lane() < kWarp / 2 ? upper : lower;
     return p.to.bias != nullptr ? __fadd_rn(sum, bias) : sum;
-  }
-
-  // Adds the products of the next stages, of a tile, and of what is at x, to a lane's sums. Returns
-  // the bias of its row.
-  static __device__ float add_in_order(const ProductInstruction& p, uint32_t x, OwnStages& stages,
-                                       float (&sums)[4]) {
-    constexpr int kPairs = kChunkBytes / kPairBytes;
-    const auto bytes = static_cast<int>(p.row_bytes);
-    float bias = 0;
-    for (int first = 0; first < bytes; first += kChunkBytes) {
-      const Stage& stage = stages.await();
-      const uint32_t weights =
-          shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
-      if (bytes - first >= kChunkBytes) {
-        multiply_pairs<kPairs>(weights, x + first, sums);
-      } else {
-        for (int at = 0; at < bytes - first; at += kPairBytes) {
-          multiply_pairs<1>(weights + at, x + first + at, sums);
-        }
-      }
-      bias = stage.biases[lane() / kLanes % kTileRows];
-      stages.release();
-    }
-    return bias;
-  }
-
-  // Adds the products of kPairs times 32 inputs of a tile's rows and x, as all columns, to a lane's
-  // sums. Straight on: a loop would wait for each turn's last instruction.
-  template <int kPairs>
-  static __device__ void multiply_pairs(uint32_t weights, uint32_t x, float (&sums)[4]) {
-#pragma unroll
-    for (int pair = 0; pair < kPairs; ++pair) {
-      const int at = pair * kPairBytes;
-      uint32_t columns[4];
-      load_matrices<false>(columns, x + at);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        uint32_t rows[4];
-        load_matrices<false>(rows, weights + at + half * kPairBytes / 2);
-        mma_16x8x16<T>(sums, rows, columns[2 * half], columns[2 * half + 1]);
-      }
-    }
-  }
-
-  // Integers times the rows of several tokens, on the tensor cores. A tile's sums have a place in
-  // shared memory, to which each warp adds those of its chunk.
-  __device__ void multiply_tokens(const ProductInstruction& p, StageReader& stages) const {
-    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
-    const int n_stages = TilesOfBlock(p).count * chunks;
-    const uint32_t end = stages.begin() + n_stages;
-    for (uint32_t n = first_in_turn(stages); n < end; n += kConsumers) {
-      const Stage& stage = stages.await(n);
-      const int chunk = stage.chunk;
-      const int tile = stage.tile;
-      const bool ends_tile = chunk + 1 == chunks;
-      uint32_t added[kTurns] = {};
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        if (ends_tile) added[turn] = ask_added(p, result_of_token(p, tile, turn));
-      }
-      int sums[4] = {};
-      multiply_chunk_by_tokens(p, stage, chunk, sums);
-      const float scale = stage.scales[lane() % kTileRows];
-      const float bias = stage.biases[lane() % kTileRows];
-      StageReader::release(n);
-
-      TokenSums& of_tile = shared_memory().token_sums[(n - chunk) % kTokenSums];
-      give(p, of_tile, sums);
-      if (!ends_tile) {
-        count(of_tile.chunks);
-        continue;
-      }
-      __syncwarp();
-      if (chunks > 1) await_count(of_tile.chunks, chunks - 1);
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const int token = lane() / kTileRows + 2 * turn;
-        int& sum = of_tile.sums[token][lane() % kTileRows];
-        float value = scaled(static_cast<float>(sum), shared_memory().row_scales[token], scale);
-        sum = 0;
-        if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
-        finish_tokens(p, tile, turn, value, added[turn]);
-      }
-    }
-    stages.pass(n_stages);
-  }
-
-  // Of a row of the tile and a token, which this lane finishes by turns.
-  static __device__ Result result_of_token(const ProductInstruction& p, int tile, int turn) {
-    const int token = lane() / kTileRows + 2 * turn;
-    Result r = result_of(p, tile, token);
-    r.exists = r.exists && token < p.x_rows;
-    return r;
-  }
-  __device__ void finish_tokens(const ProductInstruction& p, int tile, int turn, float value,
-                                uint32_t added) const {
-    const Result result = result_of_token(p, tile, turn);
-    if (p.gated) {
-      const float up = __shfl_down_sync(kAllLanes, value, kTileRows / 2);
-      publish_result(p, result, result.exists && !result.is_up,
-                     gate_value(p.to.activation, p.to.gate_limit, value, up));
-    } else {
-      store(p, result, result.exists, value, added);
-    }
-  }
-
-  // Lane 4g + t has the sums of rows g and g + 8 for tokens 2t and 2t + 1.
-  static __device__ void give(const ProductInstruction& p, TokenSums& to, const int (&sums)[4]) {
-    const int token = lane() % 4 * 2;
-    const int row = lane() / 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (token + i % 2 < p.x_rows) atomicAdd(&to.sums[token + i % 2][row + i / 2 * 8], sums[i]);
-    }
-  }
-
-  // The shared address of a lane's row of what is multiplied, and its place in a pair: lanes of
-  // tokens that do not exist have the last one's, whose sums nobody takes.
-  static __device__ uint32_t token_address(const ProductInstruction& p) {
-    return shared_address(shared_memory().x) + min(lane() % 8, p.x_rows - 1) * token_pitch(p) +
-           lane() / 8 * 16;
-  }
-
-  static __device__ void multiply_chunk_by_tokens(const ProductInstruction& p, const Stage& stage,
-                                                  int chunk, int (&sums)[4]) {
-    const int first = chunk * kChunkBytes;
-    const int bytes = min(kChunkBytes, static_cast<int>(p.row_bytes) - first);
-    const uint32_t x = token_address(p) + first;
-    const uint32_t weights =
-        shared_address(stage.weights) + lane() % kTileRows * kPitch + lane() / kTileRows * 16;
-    int others[4] = {};  // a chain of their own
-    const auto multiply_pair = [&](int at, const uint32_t(&columns)[4]) {
-      uint32_t rows[4];
-      load_matrices<false>(rows, weights + at);
-      mma_16x8x32(sums, rows, columns[0], columns[1]);
-      load_matrices<false>(rows, weights + at + kPairBytes / 2);
-      mma_16x8x32(others, rows, columns[2], columns[3]);
-    };
-    if (bytes == kChunkBytes) {
-#pragma unroll
-      for (int at = 0; at < kChunkBytes; at += kPairBytes) {
-        uint32_t columns[4];
-        load_matrices<false>(columns, x + at);
-        multiply_pair(at, columns);
-      }
-    } else {
-#pragma unroll 1
-      for (int at = 0; at < bytes; at += kPairBytes) {
-        uint32_t columns[4];
-        load_matrices<false>(columns, x + at);
-        // What is behind the row's end are zeros.
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (at + 16 * i >= bytes) columns[i] = 0;
-        }
-        multiply_pair(at, columns);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] += others[i];
-  }
-
-  // Sixteen-bit weights times the rows of several tokens: as multiply_in_order(), whose tensor core
-  // instructions have the same row in all columns.
-  __device__ void multiply_tokens_in_order(const ProductInstruction& p, StageReader& stages) const {
-    const TilesOfBlock mine(p);
-    const int chunks = ceil_div(p.row_bytes, kChunkBytes);
-    const uint32_t x = token_address(p);
-    for (int n = warp(); n < mine.count; n += kConsumers) {
-      uint32_t added[kTurns];
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        added[turn] = ask_added(p, result_of_token(p, mine[n], turn));
-      }
-      OwnStages own(stages, n, mine.count, chunks);
-      float sums[4] = {};
-      const float bias = add_in_order(p, x, own, sums);
-#pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        const int from = lane() % 8 * 4 + turn;
-        float of_lane[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) of_lane[i] = __shfl_sync(kAllLanes, sums[i], from);
-        const bool is_lower = lane() % kTileRows >= kTileRows / 2;
-        const float even = is_lower ? of_lane[2] : of_lane[0];
-        const float odd = is_lower ? of_lane[3] : of_lane[1];
-        float value = lane() < kTileRows ? even : odd;
-        if (p.to.bias != nullptr) value = __fadd_rn(value, bias);
-        if (p.gated) value = to_float(from_float<T>(value));  // as in multiply_in_order()
-        finish_tokens(p, mine[n], turn, value, added[turn]);
-      }
-    }
-    stages.pass(mine.count * chunks);
   }
 
   // The order of any_rows_kernel's sums (linear_few_rows.cu).

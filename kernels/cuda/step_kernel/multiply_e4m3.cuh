@@ -41,7 +41,7 @@ class E4m3Scales {
     const int block = stage_.chunk * kBlocks + lane() % 2;
     if (output >= p_.outputs || block * kPackedBlock >= p_.inputs) return {};
     if (p_.n_experts > 0) {  // as who copies it chose them
-      const Choice& choice = shared_memory().choices[n % kProducerTeams * kTeamProducers];
+      const Choice& choice = shared_memory().one.choices[n % kProducerTeams * kTeamProducers];
       const int64_t expert = choice.experts[stage_.row + stage_.part];
       row += expert * (p_.gated ? 2 : 1) * p_.outputs;
     }

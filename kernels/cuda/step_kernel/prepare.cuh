@@ -11,7 +11,7 @@ namespace faststream::step_kernel {
 /// By all consumers, every block for itself: brings rows once they are there, normalizes them, and
 /// rounds them to T or, beside integers, to eight bits. kMixed: whether rows may have factors.
 /// kE4m3: whether they may be rounded to that. kTokens: whether they are those of several tokens,
-/// token_pitch() apart, and not of experts.
+/// and not of experts: a block makes one for all, which bring them, token_pitch() apart.
 template <bool kMixed, bool kE4m3, bool kTokens>
 class Preparer {
  public:
@@ -20,14 +20,14 @@ class Preparer {
   __device__ void prepare(const ProductInstruction& p) const {
     // Weighed here, where all wait, and not by the producers, for whom copies would wait.
     if (p.sums_experts && warp() == 0) {
-      Choice& choice = shared_memory().choices[0];
+      Choice& choice = shared_memory().one.choices[0];
       weigh_experts(p.router, choice.experts, choice.weights);
     }
-    if (kTokens) {
-      prepare_tokens(p);
+    if constexpr (kTokens) {
+      bring_tokens(p);
     } else if (p.x_dtype == DType::f32) {
       with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
-          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p); });
+          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p, 0); });
     } else if (kMixed && p.factors.exist()) {
       prepare_product(p, rows_);
     } else if (p.x_rows == 1) {
@@ -44,6 +44,20 @@ class Preparer {
     synchronize();
   }
 
+  /// Of several tokens, the row that is this block's to make for all.
+  __device__ void prepare_for_all(const ProductInstruction& p) const {
+    const int row = blocks_behind(p.dealt);
+    if (p.x_dtype == DType::f32) {
+      with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
+          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_floats<kEights>(p, row); });
+    } else {
+      with_eights<1, kMaxEights>(p.inputs, kConsumerThreads, [&]<int kEights>() {
+        Team team{thread(), kAll, shared_memory().parts[0]};
+        prepare_row<kEights>(p, row, team);
+      });
+    }
+  }
+
  private:
   using Team = RowTeam<kConsumerThreads>;
   static constexpr int kFewRows = 4;  // of experts, for each of which there are two warps
@@ -58,21 +72,25 @@ class Preparer {
     use.template operator()<kEights>();
   }
 
-  // A row of x to shared memory, by a team that has kEights eights of its elements a thread, zeros
-  // where there are none: as they are, or in eight bits beside integers, rotated where those are.
+  // A row of x to shared memory, or to where all blocks find it, by a team that has kEights eights
+  // of its elements a thread, zeros where there are none: as they are, or in eight bits beside
+  // integers, rotated where those are.
   template <int kEights, int kThreads>
-  static __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
-                                   uint4 (&eights)[kEights]) {
+  __device__ void store_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                            uint4 (&eights)[kEights]) const {
     const int n = p.inputs;
     const auto element = [&](int e) { return 8 * (team.thread() + kThreads * e); };
     if (kE4m3 && p.weight_format == WeightFormat::fp8) return store_codes(p, row, team, eights);
-    unsigned char* of_row = shared_memory().x + row * (kTokens ? token_pitch(p) : p.x_bytes);
+    unsigned char* of_row =
+        row * p.x_bytes +
+        (kTokens ? static_cast<unsigned char*>(rows_.at(p.result)) : shared_memory().x);
     if (!is_integer(p.weight_format)) {
       T* to = reinterpret_cast<T*>(of_row);
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
-        if (element(e) < n) *reinterpret_cast<uint4*>(to + element(e)) = eights[e];
+        if (element(e) < n) put(to + element(e), eights[e]);
       }
+      if (kTokens && team.thread() == 0) publish(scale_of_token(p, p.result, row), 0U);
       return;
     }
     const float inverse = scale_row(p, row, team, eights, RowScale());
@@ -88,15 +106,24 @@ class Preparer {
         packed[half] = quantized(four, inverse);
       }
       if (element(e) < p.x_bytes) {  // to a group's end
-        *reinterpret_cast<uint2*>(of_row + element(e)) = make_uint2(packed[0], packed[1]);
+        const auto words = make_uint2(packed[0], packed[1]);
+        put(of_row + element(e), kTokens ? flipped(words) : words);
       }
+    }
+  }
+  template <typename Words>
+  static __device__ void put(void* to, const Words& words) {
+    if constexpr (kTokens) {
+      publish(to, words);
+    } else {
+      *static_cast<Words*>(to) = words;
     }
   }
 
   // The same as E4M3, where E4m3Chunk reads it.
   template <int kEights, int kThreads>
-  static __device__ void store_codes(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
-                                     uint4 (&eights)[kEights]) {
+  __device__ void store_codes(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                              uint4 (&eights)[kEights]) const {
     const int columns = e4m3_columns(e4m3_chunks(p.x_rows, p.inputs));
     const int first_column = e4m3_chunks(row, p.inputs);
     const float inverse = scale_row(p, row, team, eights, RowScale(kLargestE4m3));
@@ -115,8 +142,8 @@ class Preparer {
 
   // Rotates a row, if it is to be, and stores its scale. Returns the inverse.
   template <int kEights, int kThreads>
-  static __device__ float scale_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
-                                    uint4 (&eights)[kEights], RowScale scale) {
+  __device__ float scale_row(const ProductInstruction& p, int row, RowTeam<kThreads>& team,
+                             uint4 (&eights)[kEights], RowScale scale) const {
     if (p.rotated) {
       const Hadamard hadamard;
       const int of_warp = team.thread() / kWarp * kWarp;
@@ -124,7 +151,13 @@ class Preparer {
     }
     scale.see(eights);
     scale.join(team);
-    if (team.thread() == 0) shared_memory().row_scales[row] = scale.scale();
+    if (team.thread() == 0) {
+      if constexpr (kTokens) {
+        publish(scale_of_token(p, p.result, row), __float_as_uint(scale.scale()));
+      } else {
+        shared_memory().row_scales[row] = scale.scale();
+      }
+    }
     return scale.inverse();
   }
 
@@ -151,60 +184,44 @@ class Preparer {
     }
   }
 
-  // Rows one after the other, by the same code, the next one on its way while one is prepared. (As
-  // many teams as rows take four times the code for a row, which runs once: that is what takes the
-  // time. Measured: RESULTS.md.)
-  __device__ void prepare_tokens(const ProductInstruction& p) const {
-    if (p.x_dtype == DType::f32) {
-      with_eights<1, kMaxNormalized / 8 / kConsumerThreads>(
-          p.inputs, kConsumerThreads, [&]<int kEights>() { prepare_float_tokens<kEights>(p); });
-    } else {
-      with_eights<1, kMaxEights>(p.inputs, kConsumerThreads,
-                                 [&]<int kEights>() { prepare_other_tokens<kEights>(p); });
-    }
+  // Where the scale of a token's row is, behind all rows.
+  [[nodiscard]] __device__ std::byte* scale_of_token(const ProductInstruction& p, const Row& rows,
+                                                     int row) const {
+    return static_cast<std::byte*>(rows_.at(rows)) + p.x_rows * int64_t{p.x_bytes} +
+           row * static_cast<int>(sizeof(float));
   }
-  template <int kEights>
-  __device__ void prepare_float_tokens(const ProductInstruction& p) const {
-    float weights[kEights][8];
-    load_norm(p, weights);
-    const FloatPieces of_row(p.inputs);
-    const auto exists = [&](int i) { return of_row.exists(i); };
-    const auto* x = static_cast<const float*>(rows_.at(p.x));
-    const auto from = [&](int row) {
-      return [&, row](int i) { return x + row * p.x_stride + of_row.element(i); };
-    };
-    Team team{thread(), kAll, shared_memory().parts[0]};
-    uint4 next[2 * kEights];
-    ask_for(next, exists, from(0));
-#pragma unroll 1
-    for (int row = 0; row < p.x_rows; ++row) {
-      await(next, p.x.awaited, from(row));
-      uint4 pieces[2 * kEights];
+
+  // What prepare_for_all() made of rows, or the block's part of each, by warps in pieces.
+  __device__ void bring_tokens(const ProductInstruction& p) const {
+    constexpr int kEach = 8;  // words of sixteen bytes that a lane brings at once
+    constexpr int kPieceBytes = kEach * kWarp * static_cast<int>(sizeof(uint4));
+    const bool are_integers = is_integer(p.weight_format);
+    const int bytes = token_bytes(p);
+    const int pieces = ceil_div(bytes, kPieceBytes);
+    const auto* x = static_cast<const std::byte*>(rows_.at(p.x)) + TilesOfBlock(p).part * bytes;
+    for (int task = warp(); task < p.x_rows * pieces; task += kConsumers) {
+      const int row = task / pieces;
+      const int first = (task - row * pieces) * kPieceBytes;
+      const std::byte* from = x + row * p.x_bytes;
+      const auto at = [&](int i) {
+        return first + (i * kWarp + lane()) * static_cast<int>(sizeof(uint4));
+      };
+      const auto exists = [&](int i) { return at(i) < bytes; };
+      // Until its scale says that the row comes, little is looked for, and weights go on coming.
+      uint32_t scale[1];
+      bring(
+          scale, p.x.awaited, [](int) { return true; },
+          [&](int) { return scale_of_token(p, p.x, row); });
+      look(true);
+      if (lane() == 0) shared_memory().row_scales[row] = __uint_as_float(scale[0]);
+      uint4 words[kEach];
+      bring(words, p.x.awaited, exists, [&](int i) { return from + at(i); });
+      unsigned char* to = shared_memory().x + row * token_pitch(p);
 #pragma unroll
-      for (int i = 0; i < 2 * kEights; ++i) pieces[i] = next[i];
-      if (row + 1 < p.x_rows) ask_for(next, exists, from(row + 1));
-      normalize<kEights>(p, row, team, weights, pieces);
-    }
-  }
-  template <int kEights>
-  __device__ void prepare_other_tokens(const ProductInstruction& p) const {
-    const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
-    const auto exists = [&](int e) { return element(e) < p.inputs; };
-    const T* x = static_cast<const T*>(rows_.at(p.x));
-    const auto from = [&](int row) {
-      return [&, row](int e) { return x + row * p.x_stride + element(e); };
-    };
-    Team team{thread(), kAll, shared_memory().parts[0]};
-    uint4 next[kEights];
-    ask_for(next, exists, from(0));
-#pragma unroll 1
-    for (int row = 0; row < p.x_rows; ++row) {
-      await(next, p.x.awaited, from(row));
-      uint4 eights[kEights];
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) eights[e] = next[e];
-      if (row + 1 < p.x_rows) ask_for(next, exists, from(row + 1));
-      store_row(p, row, team, eights);
+      for (int i = 0; i < kEach; ++i) {
+        if (!exists(i)) continue;
+        *reinterpret_cast<uint4*>(to + at(i)) = are_integers ? flipped(words[i]) : words[i];
+      }
     }
   }
 
@@ -235,10 +252,10 @@ class Preparer {
 
   // A row of the residual stream, normalized.
   template <int kEights>
-  __device__ void prepare_floats(const ProductInstruction& p) const {
+  __device__ void prepare_floats(const ProductInstruction& p, int row) const {
     float weights[kEights][8];
     load_norm(p, weights);
-    const auto* x = static_cast<const float*>(rows_.at(p.x));
+    const auto* x = static_cast<const float*>(rows_.at(p.x)) + row * p.x_stride;
     const FloatPieces of_row(p.inputs);
     const auto exists = [&](int i) { return of_row.exists(i); };
     const auto element = [&](int i) { return of_row.element(i); };
@@ -250,12 +267,12 @@ class Preparer {
       bring(pieces, p.x.awaited, exists, [&](int i) { return x + element(i); });
     }
     Team team{thread(), kAll, shared_memory().parts[0]};
-    normalize<kEights>(p, 0, team, weights, pieces);
+    normalize<kEights>(p, row, team, weights, pieces);
   }
   template <int kEights>
-  static __device__ void normalize(const ProductInstruction& p, int row, Team& team,
-                                   const float (&weights)[kEights][8],
-                                   uint4 (&pieces)[2 * kEights]) {
+  __device__ void normalize(const ProductInstruction& p, int row, Team& team,
+                            const float (&weights)[kEights][8],
+                            uint4 (&pieces)[2 * kEights]) const {
     const auto element = [](int e) { return 8 * (thread() + kConsumerThreads * e); };
     const bool is_second = thread() % 2 != 0;
 #pragma unroll
@@ -345,7 +362,7 @@ class Preparer {
                              pack_pair<T>(v[4], v[5]), pack_pair<T>(v[6], v[7]));
     }
     Team team{thread(), kAll, shared_memory().parts[0]};
-    store_row(p, 0, team, eights);
+    Preparer(rows).store_row(p, 0, team, eights);
   }
   static __device__ void unpack(const uint4& eight, float (&values)[8]) {
     T elements[8];

@@ -48,6 +48,9 @@ class Producer {
         case Instruction::Kind::norm:
           if (leads()) prefetch(instruction.norm.norm.weight, instruction.norm.columns);
           break;
+        case Instruction::Kind::prepare:
+          if (leads()) prefetch(instruction.product.norm.weight, instruction.product.inputs);
+          break;
         case Instruction::Kind::multiply_floats:
           copy<1>(instruction.product, false);
           break;
@@ -107,7 +110,7 @@ class Producer {
         [&](int i) { return row + i * kWarp; });
     float logits[kEach];
     memcpy(logits, words, sizeof logits);
-    Choice& choice = shared_.choices[warp_];
+    Choice& choice = shared_.one.choices[warp_];
     take_experts(logits, p.n_experts, p.router, choice.experts, choice.weights, choice.memory);
     __syncwarp();
   }
@@ -158,12 +161,14 @@ class Producer {
     const ItemsOfBlock mine(a);
     for (int item = mine.first(); item < mine.items; item += mine.step()) {
       const Split split = mine.split(item);
+      const int32_t* page_table =
+          attention.page_table + split.sequence * int64_t{attention.max_pages};
       int32_t page = 0;  // of 32 in a row, this lane's
       for (int base = split.first; base < split.last; base += kDecodeTokens) {
         const int nth = (base - split.first) / kPageTokens % kWarp;
         if ((base - split.first) % (kPageTokens * kWarp) == 0) {
           const int from_table = base / kPageTokens + lane_;
-          if (from_table < pages_for(split.last)) page = attention.page_table[from_table];
+          if (from_table < pages_for(split.last)) page = page_table[from_table];
         }
         const int64_t its_page = __shfl_sync(kAllLanes, page, nth);
         const int64_t row = row_of_token(kv, its_page, split.kv_head, base);
@@ -204,6 +209,8 @@ class Producer {
     const int chunks = ceil_div(p.streamed_bytes, chunk_bytes);
     const int parts = parts_of(p);
     const TilesOfBlock mine(p);
+    const auto* weights =
+        static_cast<const unsigned char*>(p.weight) + int64_t{mine.part} * p.streamed_bytes;
     const uint32_t end = filled_ + static_cast<uint32_t>(mine.count * parts * chunks);
     if (kRows > 1 && in_turn(p)) choose(p);
     const int own = static_cast<int>((team_ - filled_) % kProducerTeams);  // the team's first stage
@@ -217,11 +224,11 @@ class Producer {
         if (++next.part < parts) continue;
         next.part = 0;
         const int tiles = by_turns ? kProducerTeams : 1;
-        next.tile += tiles * mine.blocks;
+        next.tile += tiles * mine.step;
         left -= tiles;
         if (by_turns && left == 1) {  // the last one's stages are both teams'
           by_turns = false;
-          next.tile -= own * mine.blocks;
+          next.tile -= own * mine.step;
           next.chunk = own;
         }
       }
@@ -230,10 +237,10 @@ class Producer {
         ++next.row;
       }
     };
-    if (by_turns) next.tile += own * mine.blocks;
+    if (by_turns) next.tile += own * mine.step;
     go_on(by_turns ? 0 : own);
     for (filled_ += own; filled_ < end; filled_ += kProducerTeams) {
-      copy<kRows>(p, next, chunk_bytes);
+      copy<kRows>(p, weights, next, chunk_bytes);
       go_on(by_turns ? 1 : kProducerTeams);
     }
     filled_ = end;
@@ -242,7 +249,8 @@ class Producer {
   // A chunk of this warp's half of a tile's rows, and behind the last what is beside them. Rows of
   // gates are the first half, those of ups the second.
   template <int kRows>
-  __device__ void copy(const ProductInstruction& p, const Next& next, int chunk_bytes) {
+  __device__ void copy(const ProductInstruction& p, const unsigned char* weights, const Next& next,
+                       int chunk_bytes) {
     constexpr int kShare = kRows / kTeamProducers > 0 ? kRows / kTeamProducers : 1;  // rows
     const int64_t row_bytes = p.row_bytes;
     const int outputs = p.outputs;
@@ -254,7 +262,7 @@ class Producer {
       row = output + share_ * int64_t{outputs};
     }
     if (p.n_experts > 0) {
-      const int64_t expert = shared_.choices[warp_].experts[next.row + next.part];
+      const int64_t expert = shared_.one.choices[warp_].experts[next.row + next.part];
       row += expert * (p.gated ? 2 : 1) * outputs;
     }
     const int count = in_tile < kRows ? min(max(outputs - output, 0), kShare) : 0;
@@ -264,7 +272,7 @@ class Producer {
     const float* scales = ends_row && p.to.scales != nullptr ? p.to.scales + row : nullptr;
     const float* biases = ends_row && p.to.bias != nullptr ? p.to.bias + row : nullptr;
     const auto beside = static_cast<uint32_t>(count * sizeof(float));
-    const auto* from = static_cast<const unsigned char*>(p.weight) + row * row_bytes + before;
+    const unsigned char* from = weights + row * row_bytes + before;
     const Place place(filled_);
     await_room(place);
     if (is_elected()) {

@@ -114,10 +114,13 @@ __device__ inline void publish(void* to, uint32_t word) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(made_set(word)) : "memory");
 }
 /// Or two.
-__device__ inline void publish(void* to, float first, float second) {
-  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to),
-               "r"(made_set(__float_as_uint(first))), "r"(made_set(__float_as_uint(second)))
+__device__ inline void publish(void* to, const uint2& words) {
+  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(made_set(words.x)),
+               "r"(made_set(words.y))
                : "memory");
+}
+__device__ inline void publish(void* to, float first, float second) {
+  publish(to, make_uint2(__float_as_uint(first), __float_as_uint(second)));
 }
 
 /// Or four.
@@ -126,6 +129,15 @@ __device__ inline void publish(void* to, const uint4& words) {
   asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(set.x),
                "r"(set.y), "r"(set.z), "r"(set.w)
                : "memory");
+}
+
+/// Four integers of eight bits, none of them -128, as a word that is not unset; and back.
+__device__ inline uint32_t flipped(uint32_t integers) { return integers ^ 0x7f7f7f7fU; }
+__device__ inline uint2 flipped(const uint2& words) {
+  return make_uint2(flipped(words.x), flipped(words.y));
+}
+__device__ inline uint4 flipped(const uint4& words) {
+  return make_uint4(flipped(words.x), flipped(words.y), flipped(words.z), flipped(words.w));
 }
 
 /// Words of sixteen bytes that are to be unset.

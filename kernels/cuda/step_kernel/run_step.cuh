@@ -26,8 +26,10 @@
 // what waits for the product before them, whose result is on its way meanwhile.
 //
 // Of several tokens, each of a sequence of its own, a tile is multiplied by all rows on the tensor
-// cores, and tokens attend one after the other, by different blocks. A further row costs its norm
-// and its rounding by every block, 7 us a layer, where another step would cost the weights.
+// cores, and tokens attend one after the other, by different blocks. A row is normalized and
+// rounded by one block for all, which bring what it has become: two trips through the L2 cache
+// where one token's row takes one, and no block does the same as another. Where shared memory has
+// no room for all rows, blocks have tiles of parts of the inputs, whose sums are added by all.
 //
 // Every result has a place of its own in the step's memory, so no block waits for another to have
 // read. What would not fit into registers would be in local memory, for which the L1 cache has no
@@ -68,8 +70,12 @@ __global__ __launch_bounds__(kThreads, 1) void run_kernel(const Instruction* ins
     shared.looks = 0;
     publish_barriers();
   }
-  for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) {
-    shared.part_sums[i] = {};
+  if constexpr (kTokens) {
+    for (uint32_t i = threadIdx.x; i < std::size(shared.of_tokens); i += kThreads) {
+      shared.of_tokens[i] = {};
+    }
+  } else {
+    for (uint32_t i = threadIdx.x; i < kPartSums; i += kThreads) shared.one.part_sums[i] = {};
   }
   __syncthreads();
   begin_kernel();

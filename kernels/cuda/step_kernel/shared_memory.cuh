@@ -84,20 +84,34 @@ struct PartSums {
 inline constexpr uint32_t kPartSums = 64;
 static_assert(kPartSums >= 2 * kStages + kMaxTileStages);
 
-/// The same of several tokens' rows, where a tile has one part of few chunks.
-struct TokenSums {
-  int32_t sums[kMaxTokens][kTileRows];
-  uint32_t chunks;
-};
-inline constexpr uint32_t kTokenSums = 33;
-static_assert(kTokenSums >= 2 * kStages + kMaxTokenStages - 1);
-
 /// A product's experts.
 struct Choice {
   int32_t experts[kMaxExpertsUsed];
   float weights[kMaxExpertsUsed];
   alignas(16) std::byte memory[kChoiceBytes];  ///< to choose in
 };
+
+/// What one token's products have.
+struct OfOneToken {
+  PartSums part_sums[kPartSums];
+  Choice choices[kProducers];  ///< all the same
+};
+/// What those of several have, in sixteen bytes: of each stage under way the sums that its lanes
+/// have of the tokens that there are, two tokens and two rows each, and behind them, of a tile's
+/// first stage, how many stages have theirs.
+using OfTokens = uint4[sizeof(OfOneToken) / sizeof(uint4)];
+__host__ __device__ constexpr uint32_t token_sums_size(int tokens) {
+  constexpr uint32_t kLanes = 8;  // that have sums of the same tokens
+  return static_cast<uint32_t>(tokens + 1) / 2 * kLanes + 1;
+}
+__host__ __device__ constexpr uint32_t token_sums_count(int tokens) {
+  return sizeof(OfTokens) / sizeof(uint4) / token_sums_size(tokens);
+}
+/// The most stages that a tile may have, as those in use are less than two rings apart.
+__host__ __device__ constexpr int most_token_stages(int tokens) {
+  return static_cast<int>(token_sums_count(tokens)) - 2 * kStages + 1;
+}
+static_assert(most_token_stages(kMaxTokens) >= ceil_div(kMaxInputBytes / kMaxTokens, kChunkBytes));
 
 struct Shared {
   Stage ring[kStages];
@@ -112,14 +126,12 @@ struct Shared {
   uint32_t announced[kProducerTeams];  // one more than a team's last stage whose copies begin
   RowParts parts[kConsumers];
   float row_scales[kMaxExpertsUsed];
-  Choice choices[kProducers];  ///< all the same
   union {
-    PartSums part_sums[kPartSums];
-    TokenSums token_sums[kTokenSums];
+    OfOneToken one;
+    OfTokens of_tokens;
   };
   uint32_t looks;  // 1: the block, for an instruction's input
 };
-static_assert(sizeof(TokenSums) * kTokenSums <= sizeof(PartSums) * kPartSums);
 static_assert(sizeof(Shared) <= size_t{227} << 10);
 
 /// What a thread wrote before it releases a number in shared memory is there for who acquired that.
@@ -160,18 +172,29 @@ inline __device__ Shared& shared_memory() {
   return *reinterpret_cast<Shared*>(memory);
 }
 
+/// How many blocks this one is behind the block of that number.
+__device__ inline int blocks_behind(int number) {
+  const int behind = static_cast<int>(blockIdx.x) - number;
+  return behind < 0 ? behind + static_cast<int>(gridDim.x) : behind;
+}
+
 /// Which of an instruction's tiles are this block's: `count` from `first` on, each as many further
-/// as blocks have some.
+/// as blocks have some; and of which part of the inputs, of which each block has one.
 struct TilesOfBlock {
   explicit __device__ TilesOfBlock(const ProductInstruction& p)
-      : first(static_cast<int>(blockIdx.x) - p.dealt), blocks(p.blocks) {
-    if (first < 0) first += static_cast<int>(gridDim.x);
-    count = first < blocks ? p.tiles_of_each + (first < p.tiles_more ? 1 : 0) : 0;
+      : first(blocks_behind(p.dealt)), step(p.blocks) {
+    count = first < p.blocks ? p.tiles_of_each + (first < p.tiles_more ? 1 : 0) : 0;
+    if (p.input_parts > 1) {
+      part = first % p.input_parts;
+      first /= p.input_parts;
+      step /= p.input_parts;
+    }
   }
-  [[nodiscard]] __device__ int operator[](int n) const { return first + n * blocks; }
+  [[nodiscard]] __device__ int operator[](int n) const { return first + n * step; }
   int first;
-  int blocks;
+  int step;
   int count;
+  int part = 0;
 };
 
 /// Whether heads take two warps for the tokens of a turn, each for so many columns, and two stages:
@@ -179,29 +202,42 @@ struct TilesOfBlock {
 inline constexpr int kWidestOfWarp = 256;
 __host__ __device__ constexpr bool are_wide(int head_dim) { return head_dim > kWidestOfWarp; }
 
-/// Which of an attention's items, each a part of the context for a tile of query heads, are this
-/// block's: from the first on, each as many further as there are blocks.
+/// Which of an attention's items, each a part of a token's context for a tile of query heads, are
+/// this block's: from the first on, each as many further as there are blocks.
 struct ItemsOfBlock {
   explicit __device__ ItemsOfBlock(const AttendInstruction& instruction)
-      : a(instruction), items(a.head_tiles * a.parts) {}
-  [[nodiscard]] __device__ int first() const {
-    const int first = static_cast<int>(blockIdx.x) - a.dealt;
-    return first < 0 ? first + step() : first;
-  }
+      : a(instruction), items(a.tokens * a.head_tiles * a.parts) {}
+  [[nodiscard]] __device__ int first() const { return blocks_behind(a.dealt); }
   [[nodiscard]] __device__ int step() const { return static_cast<int>(gridDim.x); }
-  // What split_of() gives.
-  [[nodiscard]] __device__ Split split(int item) const {
+  // What split_of() gives, and of how many parts it is one.
+  [[nodiscard]] __device__ Split split(int item, int& parts) const {
     Split split;
+    int kv_len = a.kv_len;
+    int first_token = a.first_token;
+    int part_tokens = a.part_tokens;
+    parts = a.parts;
+    if (a.tokens > 1) {
+      split.sequence = item / (a.head_tiles * a.parts);
+      item -= split.sequence * a.head_tiles * a.parts;
+      kv_len = __ldg(a.attention.kv_len + split.sequence);
+      first_token = first_split_token(a.attention, kv_len);
+      part_tokens = split_tokens(a.attention, kv_len - first_token);
+      parts = ceil_div(kv_len - first_token, part_tokens);
+    }
     split.part = item / a.head_tiles;
     const int tile = item - split.part * a.head_tiles;
     split.kv_head = tile / a.splits.head_tiles;
     const int first_in_group = (tile - split.kv_head * a.splits.head_tiles) * a.tile_heads;
-    split.position = a.kv_len - 1;
-    split.first = a.first_token + split.part * a.part_tokens;
-    split.last = min(split.first + a.part_tokens, a.kv_len);
+    split.position = kv_len - 1;
+    split.first = min(first_token + split.part * part_tokens, kv_len);
+    split.last = min(split.first + part_tokens, kv_len);
     split.first_head = split.kv_head * a.group + first_in_group;
     split.n_heads = min(a.tile_heads, a.group - first_in_group);
     return split;
+  }
+  [[nodiscard]] __device__ Split split(int item) const {
+    int ignored = 0;
+    return split(item, ignored);
   }
   const AttendInstruction& a;
   int items;
@@ -234,9 +270,11 @@ inline __device__ bool in_turn(const ProductInstruction& p) {
   return p.n_experts > 0 && !p.sums_experts;
 }
 
-/// Bytes from one token's row to the next in shared memory: the same bytes of eight rows are in
+/// Of several tokens' rows beside weights of the same type, or of integers: bytes of x, whole or a
+/// part of it, and from one row to the next in shared memory: the same bytes of eight rows are in
 /// banks of their own.
-inline __device__ int token_pitch(const ProductInstruction& p) { return p.x_bytes + 16; }
+inline __device__ int token_bytes(const ProductInstruction& p) { return p.streamed_bytes; }
+inline __device__ int token_pitch(const ProductInstruction& p) { return token_bytes(p) + 16; }
 
 /// Parts of a tile's work: experts whose results it sums.
 inline __device__ int parts_of(const ProductInstruction& p) {

@@ -157,13 +157,13 @@ void StepKernel::note_reader_of(const Known& known) {
   }
 }
 
-Row StepKernel::result_at(const Span& span, int64_t makers) {
+Row StepKernel::result_at(const Span& span) {
   std::vector<Known> left;
   std::erase_if(known_, [&](const Known& known) {
     if (!span.overlaps(known.span)) return false;
-    for (int64_t i = 0; known.instruction >= 0 && i < known.makers; ++i) {
+    if (known.instruction >= 0) {
       // It will not be there after the step.
-      instructions_[static_cast<size_t>(known.instruction + i)].out() = nullptr;
+      instructions_[static_cast<size_t>(known.instruction)].out() = nullptr;
     }
     const auto keep = [&](const std::byte* begin, const std::byte* end) {
       if (begin >= end) return;
@@ -179,7 +179,7 @@ Row StepKernel::result_at(const Span& span, int64_t makers) {
   known_.insert(known_.end(), left.begin(), left.end());
   const int64_t offset =
       span.bytes <= kMaxRowBytes * static_cast<size_t>(tokens_) ? reserve(span) : -1;
-  known_.push_back({span, offset, static_cast<int64_t>(instructions_.size()), makers});
+  known_.push_back({span, offset, static_cast<int64_t>(instructions_.size())});
   return {.offset = offset, .awaited = true};
 }
 

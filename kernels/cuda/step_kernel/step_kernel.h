@@ -19,10 +19,11 @@ class PeerSums;
 
 /// Bytes of what an instruction multiplies, in shared memory; the most that it may have.
 inline constexpr int kMaxInputBytes = 44 << 10;
-/// Tokens of a step, each of a sequence of its own; and where there are several, chunks of a
-/// weight's row and elements of a head.
-inline constexpr int kMaxTokens = 4;
-inline constexpr int kMaxTokenStages = 14;
+/// Tokens of a step, each of a sequence of its own; and where there are several, parts of a
+/// weight's row, bytes of their sums, and elements of a head.
+inline constexpr int kMaxTokens = 8;
+inline constexpr int kMaxInputParts = 8;
+inline constexpr int64_t kMaxPartialBytes = int64_t{1} << 20;
 inline constexpr int kMaxTokenHead = 128;
 /// Elements of a row that is normalized, and eights of any other for each thread; what registers
 /// hold.
@@ -130,7 +131,6 @@ class StepKernel {
     Span span;
     int64_t offset = -1;       ///< in the step's memory; negative: it is not there
     int64_t instruction = -1;  ///< that makes it; negative: it comes from outside
-    int64_t makers = 1;        ///< it and those behind it, which make parts of it
   };
 
   /// Before an instruction is added that reads and writes these: launches the step, where one
@@ -145,8 +145,8 @@ class StepKernel {
   Row row_of(const Span& span);
   /// Some instruction reads what another one makes, if there is one.
   void note_reader_of(const Known& known);
-  /// The row of the result that the next instruction makes there, or so many.
-  Row result_at(const Span& span, int64_t makers = 1);
+  /// The row of the result that the next instruction makes there.
+  Row result_at(const Span& span);
   int64_t reserve(size_t bytes);
   int64_t reserve(const Span& span);
 
@@ -154,8 +154,7 @@ class StepKernel {
   /// from both, but for the row.
   bool describe(const Input& input, const Weight& weight, ProductInstruction& product) const;
   bool multiply(const Input& input, const Weight& weight, const Destination& to, bool gated);
-  int32_t attend_of_token(AttendInstruction a, const Matrix& cos_sin, const BatchView& batch,
-                          int32_t token, int32_t dealt);
+  Row prepare_tokens(const ProductInstruction& product);
   void add(ProductInstruction product);
   [[nodiscard]] int32_t blocks_of_few_tiles(const Row& x) const;
   [[nodiscard]] bool makes(const Span& span) const;

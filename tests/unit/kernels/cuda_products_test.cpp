@@ -1,4 +1,7 @@
 // Products of sizes for which a GPU takes other tiles.
+#include <array>
+#include <functional>
+#include <memory>
 #include <string>
 
 #include "unit/backend/backend_weights.h"
@@ -16,26 +19,62 @@ class CudaProducts : public BackendTest {
  protected:
   /// Bit for bit: rows of a product of many, at its beginning, middle and end, are those of few.
   void check(WeightFormat format, const Shape& shape, bool gated) {
+    compare(shape, product(format, shape, gated),
+            std::string(format_name(format)) + (gated ? ", gated" : ""));
+  }
+
+  /// All rows, which are too many for that, are those of any fewer sequences' tokens in decode.
+  void check_tokens(WeightFormat format, const Shape& shape, bool gated) {
+    const auto multiply = product(format, shape, gated);
+    decode(shape.rows);
+    const HostTensor all = multiply(0, shape.rows);
+    for (int64_t few = 1; few < shape.rows; ++few) {
+      decode(few);
+      const int64_t first = shape.rows - few;
+      expect_equal(multiply(first, few), all.row_range(first, few),
+                   std::string(format_name(format)) + (gated ? ", gated, " : ", ") +
+                       std::to_string(shape.inputs) + " to " + std::to_string(shape.outputs) +
+                       ", tokens: " + std::to_string(few));
+    }
+  }
+
+  /// multiply(first row, number of rows), with biases.
+  std::function<HostTensor(int64_t, int64_t)> product(WeightFormat format, const Shape& shape,
+                                                      bool gated) {
+    struct Operands {
+      DeviceTensor x;
+      DeviceWeight weight;
+      DeviceTensor bias;
+      HostTensor before;
+    };
     const DType act = backend_->activation_dtype(format);
-    const DType out_type = gated ? act : DType::f32;
-    const DeviceTensor x(*backend_, random_tensor(random_, act, shape.rows, shape.inputs));
     const int64_t width = gated ? 2 * shape.outputs : shape.outputs;
-    const DeviceWeight weight(*backend_, random_weight(random_, format, width, shape.inputs));
-    const DeviceTensor bias(*backend_, random_tensor(random_, DType::f32, 1, width));
-    const HostTensor before = random_tensor(random_, out_type, shape.rows, shape.outputs);
-    const auto multiply = [&](int64_t first, int64_t count) {
-      const DeviceTensor out(*backend_, before.row_range(first, count));
-      Input input{.x = x.matrix().row_range(first, count)};
-      const auto* biases = static_cast<const float*>(bias.data());
+    const auto operands = std::make_shared<const Operands>(Operands{
+        .x{*backend_, random_tensor(random_, act, shape.rows, shape.inputs)},
+        .weight{*backend_, random_weight(random_, format, width, shape.inputs)},
+        .bias{*backend_, random_tensor(random_, DType::f32, 1, width)},
+        .before{random_tensor(random_, gated ? act : DType::f32, shape.rows, shape.outputs)}});
+    return [this, operands, gated](int64_t first, int64_t count) {
+      const DeviceTensor out(*backend_, operands->before.row_range(first, count));
+      Input input{.x = operands->x.matrix().row_range(first, count)};
+      const Weight& weight = operands->weight.weight();
+      const auto* biases = static_cast<const float*>(operands->bias.data());
       if (gated) {
-        backend_->gated_linear(input, weight.weight(), biases, Activation::silu, out.matrix());
+        backend_->gated_linear(input, weight, biases, Activation::silu, out.matrix());
       } else {
-        backend_->linear(input, weight.weight(), {.bias = biases, .output = OutputMode::add},
-                         out.matrix());
+        backend_->linear(input, weight, {.bias = biases, .output = OutputMode::add}, out.matrix());
       }
       return out.fetch();
     };
-    compare(shape, multiply, std::string(format_name(format)) + (gated ? ", gated" : ""));
+  }
+
+  /// A step begins, of a token of each of so many sequences.
+  void decode(int64_t sequences) {
+    Batch batch;
+    batch.page_table.assign(static_cast<size_t>(sequences), 0);
+    batch.max_pages = 1;
+    for (int64_t i = 0; i < sequences; ++i) batch.add_sequence(std::array{0}, 0);
+    backend_->upload(batch);
   }
 
   /// The same of products with an activation, whose results are of x's type.
@@ -146,6 +185,19 @@ TEST_P(CudaProducts, OneRowHasTheBitsOfARowOfSeveral) {
                                Shape{3, 2064, 1056}, Shape{3, 132, 14336}, Shape{3, 6148, 4096},
                                Shape{3, 19012, 608}, Shape{3, 100, 272}, Shape{3, 30, 64}}) {
       for (const bool gated : {false, true}) check(format, shape, gated);
+    }
+  }
+}
+
+// The rows of several sequences' tokens may be, too: whole ones, or parts of inputs for which there
+// is no room.
+TEST_P(CudaProducts, RowsOfTokensHaveTheBitsOfARowOfSeveral) {
+  for (const WeightFormat format : {WeightFormat::int8, WeightFormat::bf16}) {
+    for (const Shape& shape :
+         {Shape{9, 4, 32}, Shape{9, 36, 544}, Shape{9, 2064, 1056}, Shape{9, 516, 14336},
+          Shape{9, 132, 11008}, Shape{9, 1044, 8192}, Shape{9, 260, 16384}, Shape{9, 132, 9280},
+          Shape{9, 6148, 4096}, Shape{9, 19012, 608}}) {
+      for (const bool gated : {false, true}) check_tokens(format, shape, gated);
     }
   }
 }
