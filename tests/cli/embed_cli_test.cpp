@@ -70,6 +70,14 @@ void expect_refused(const ProgramResult& result, int exit_code, const std::strin
   EXPECT_NE(result.err.find(mentions), std::string::npos) << result.err;
 }
 
+// In company products may add the same floats in another order.
+void expect_alike(const nlohmann::json& got, const nlohmann::json& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(got[i].get<float>(), want[i].get<float>(), 1e-5) << what << ", element " << i;
+  }
+}
+
 TEST(Embed, LinesAndJsonGiveTheVectorsThatTextsGiveAlone) {
   const std::string model = encoder("bert");
   const std::string lines =
@@ -83,7 +91,7 @@ TEST(Embed, LinesAndJsonGiveTheVectorsThatTextsGiveAlone) {
     EXPECT_EQ(all[i]["index"], i);
     const auto alone = lines_of(embed(model, {"--embed", "-p", texts[i]}));
     ASSERT_EQ(alone.size(), 1U);
-    EXPECT_EQ(alone[0]["embedding"], all[i]["embedding"]) << texts[i];
+    expect_alike(all[i]["embedding"], alone[0]["embedding"], texts[i]);
     EXPECT_EQ(alone[0]["embedding"].size(), 36U);
   }
 }
@@ -151,8 +159,8 @@ TEST(Embed, GivesALineThatIsNoTextAnErrorInPlaceOfAVector) {
     EXPECT_EQ(all[i].contains("error"), i > 0 && i < 4) << all[i];
     EXPECT_EQ(all[i].contains("embedding"), i == 0 || i == 4) << all[i];
   }
-  EXPECT_EQ(all[4]["embedding"],
-            lines_of(embed(model, {"--embed", "-p", "A dog"}))[0]["embedding"]);
+  expect_alike(all[4]["embedding"],
+               lines_of(embed(model, {"--embed", "-p", "A dog"}))[0]["embedding"], "A dog");
   EXPECT_EQ(result.err, "3 of 5 lines have an \"error\" in place of a result\n");
   const std::string path = (scratch_folder() / "broken.npy").string();
   expect_refused(embed(model, {"--embed", "--batch", lines, "--format", "npy", "-o", path}), 1,
