@@ -164,8 +164,8 @@ bool StepKernel::multiply(const Input& input, const Weight& weight, const Destin
   return true;
 }
 
-// What becomes of the tokens' rows before they are multiplied: those, and then their scales. Always
-// by the first blocks, which have its code in their caches then.
+// What becomes of the tokens' rows before they are multiplied: those, and then their scales. By the
+// first blocks: by others in turn it takes as long.
 Row StepKernel::prepare_tokens(const ProductInstruction& product) {
   ProductInstruction rows = product;
   rows.to = {};

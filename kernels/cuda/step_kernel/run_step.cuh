@@ -26,7 +26,7 @@
 // what waits for the product before them, whose result is on its way meanwhile.
 //
 // Of several tokens, each of a sequence of its own, a tile is multiplied by all rows on the tensor
-// cores, and tokens attend one after the other, by different blocks. A row is normalized and
+// cores, and one instruction has all tokens attend, each item by a block. A row is normalized and
 // rounded by one block for all, which bring what it has become: two trips through the L2 cache
 // where one token's row takes one, and no block does the same as another. Where shared memory has
 // no room for all rows, blocks have tiles of parts of the inputs, whose sums are added by all.
